@@ -167,7 +167,7 @@ var arrows = map[string]map[string]string{
 	"cni/cnitest":          {},
 	"cgroup":               {"internal/hugepage": "their limits"},
 	"stats":                {"stats/kernel": "what it reads", "cgroup": "lists cgroups for its benchmark"},
-	"stats/kernel":         {},
+	"stats/kernel":         {"internal/filewatch": "settings that were written"},
 	"eviction":             {"eviction/threshold": "what is short, and how much of it is to be kept", "internal/bytesize": "sizes for people"},
 	"eviction/threshold":   {},
 	"logrotate":            {},

@@ -3,9 +3,9 @@
 // processors. It knows nothing of pods.
 //
 // A reading is a few system calls for each file, of a file that the kernel writes at that
-// moment. Files of cgroups stay open for the next reading, up to a bound; no content is kept
-// and nothing runs in between. What a kernel does
-// not have is missing from the Sample, and no error. A cgroup or process that is gone is
+// moment. Files of cgroups stay open for the next reading, up to a bound. No content is kept
+// but that of settings, until somebody writes one, and nothing runs in between. What a kernel
+// does not have is missing from the Sample, and no error. A cgroup or process that is gone is
 // ErrGone: containers end while they are read.
 //
 // A Reader is safe for concurrent use. No call blocks for longer than the kernel takes.

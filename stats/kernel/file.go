@@ -174,15 +174,32 @@ func (r *reads) get(name string, whole bool) ([]byte, error) {
 		return nil, err
 	}
 	text, err := r.handles.read(r.file, r.at, name, whole)
+	return text, r.named(err)
+}
+
+// named has an error say which directory it is about.
+func (r *reads) named(err error) error {
 	if err != nil && !errors.Is(err, errMissing) && !errors.Is(err, ErrGone) {
-		err = fmt.Errorf("%s: %w", r.dir, err)
+		return fmt.Errorf("%s: %w", r.dir, err)
 	}
-	return text, err
+	return err
 }
 
 // number is that in a file; 0 if it is missing.
 func (r *reads) number(name string) uint64 {
 	return parseNumber(r.note(r.get(name, true)))
+}
+
+// setting is number of a file that only changes when somebody writes it.
+func (r *reads) setting(name string) uint64 { return parseNumber(r.settingText(name)) }
+
+// settingText is the text of such a file, nil if it is missing.
+func (r *reads) settingText(name string) []byte {
+	if err := r.enter(); err != nil {
+		return r.note(nil, err)
+	}
+	text, err := r.handles.setting(r.file, r.at, name)
+	return r.note(text, r.named(err))
 }
 
 // numbers calls found for each line "name number" of a file that the kernel writes in one

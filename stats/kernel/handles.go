@@ -1,31 +1,43 @@
 package kernel
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podd/internal/filewatch"
 )
 
-// maxKept bounds how many files and directories of cgroups stay open between readings:
-// those of some 130 pods of one container. The rest is opened at each reading. A pod has
-// about 60 on v1, and each file that has been read holds a page of kernel memory.
-const maxKept = 8192
+const (
+	// maxFiles bounds how many files of cgroups stay open between readings: those of some 450
+	// pods of one container. The rest is opened at each reading. A pod has about 36 on v1,
+	// and each file that has been read holds a page of kernel memory.
+	maxFiles = 16384
+	// maxDirs bounds how many of their directories stay open, and are watched: those of some
+	// 1,000 pods. A directory costs a tenth of what a file does.
+	maxDirs = 16384
+)
 
 // kept are the files of cgroups that stay open between readings: to open and close one
 // costs five times as much as to read it. A file of the kernel's tells at each read what is
 // true then, and once its cgroup was removed it can no longer be read: whatever cgroup has
-// its name by then, no number of the former one is taken for its own.
+// its name by then, no number of the former one is taken for its own. Settings are not read
+// again until a file of their directory has been written.
 type kept struct {
-	most int // 0 for none
+	mostFiles, mostDirs int               // 0 for none
+	writes              *filewatch.Writes // nil for none
 
-	mu  sync.Mutex
-	of  map[string]*handles // by path; what is being read is not in it
-	fds map[int]struct{}    // of all handles
+	mu   sync.Mutex
+	of   map[string]*handles // by path; what is being read is not in it
+	fds  map[int]struct{}    // of all handles
+	dirs int                 // of them
 }
 
 // newKept keeps nothing open unless all hierarchies are the kernel's: removed files of other
@@ -39,8 +51,12 @@ func newKept(mounts map[string]string) *kept {
 		}
 	}
 	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
-		k.most = int(min(maxKept, files.Cur/4)) // the rest of podd needs some, too
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil { // the rest of podd needs some, too
+		k.mostFiles, k.mostDirs = int(min(maxFiles, files.Cur/4)), int(min(maxDirs, files.Cur/2))
+	}
+	// Others need watches, too. Without any, all is read each time.
+	if text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches"); err == nil {
+		k.writes, _ = filewatch.NewWrites(int(min(maxDirs, parseNumber(text)/4)))
 	}
 	return k
 }
@@ -49,18 +65,31 @@ func newKept(mounts map[string]string) *kept {
 // nothing is open if there are none, or somebody else has them.
 func (k *kept) take(rel string) *handles {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	h := k.of[rel]
+	delete(k.of, rel)
+	k.mu.Unlock()
 	if h == nil {
 		return &handles{room: k}
 	}
-	delete(k.of, rel)
+	if k.writes != nil {
+		k.writes.Look()
+	}
+	for _, d := range h.dirs {
+		if d.mark != nil && d.mark.Written() {
+			d.settings = d.settings[:0]
+		}
+	}
 	return h
 }
 
 // give keeps handles for the next take.
 func (k *kept) give(rel string, h *handles) {
 	h.used = true
+	for _, d := range h.dirs {
+		if d.hasSettings && d.mark == nil && k.writes != nil { // by descriptor: another may have its name by now
+			d.mark = k.writes.Add("/proc/self/fd/" + strconv.Itoa(d.fd))
+		}
+	}
 	k.mu.Lock()
 	if k.of[rel] == nil && len(h.dirs) > 0 {
 		k.of[rel], h = h, nil
@@ -92,10 +121,22 @@ func (k *kept) sweep() {
 func (k *kept) hold(fd int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.fds) >= k.most {
+	if len(k.fds)-k.dirs >= k.mostFiles {
 		return false
 	}
 	k.fds[fd] = struct{}{}
+	return true
+}
+
+// holdDir is hold for a directory; it stays open until dropDir.
+func (k *kept) holdDir(fd int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dirs >= k.mostDirs {
+		return false
+	}
+	k.fds[fd] = struct{}{}
+	k.dirs++
 	return true
 }
 
@@ -105,6 +146,16 @@ func (k *kept) drop(fd int) {
 	delete(k.fds, fd)
 	k.mu.Unlock()
 	_ = unix.Close(fd)
+}
+
+func (k *kept) dropDir(d *openDir) {
+	if d.mark != nil {
+		d.mark.Remove()
+	}
+	k.mu.Lock()
+	k.dirs--
+	k.mu.Unlock()
+	k.drop(d.fd)
 }
 
 // has reports whether a file descriptor, as /proc names it, is of one that stays open.
@@ -130,6 +181,16 @@ type openDir struct {
 	created time.Time // zero until somebody asked
 	// stays is false if there was no room: the directory is closed after the reading.
 	stays bool
+
+	mark        *filewatch.Mark // nil if nobody tells when a setting is written
+	settings    []setting       // as they were last read, since it has a mark
+	hasSettings bool            // some were asked for
+}
+
+// setting is the text of a file that only changes when somebody writes it.
+type setting struct {
+	name string
+	text []byte
 }
 
 type openFile struct {
@@ -153,7 +214,7 @@ func (h *handles) enter(path string) (*openDir, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	d := &openDir{path: path, fd: fd, stays: h.room != nil && h.room.hold(fd)}
+	d := &openDir{path: path, fd: fd, stays: h.room != nil && h.room.holdDir(fd)}
 	h.dirs = append(h.dirs, d)
 	return d, nil
 }
@@ -178,6 +239,24 @@ func (h *handles) read(f *file, d *openDir, name string, whole bool) ([]byte, er
 	return f.content(fd, name, whole)
 }
 
+// setting returns the content of a file that the kernel does not change by itself, nil where
+// it is missing. It is not read again until a file of the directory has been written.
+//
+// A directory that was removed must be noticed by a file that is read each time.
+func (h *handles) setting(f *file, d *openDir, name string) ([]byte, error) {
+	d.hasSettings = d.stays
+	for _, s := range d.settings {
+		if s.name == name {
+			return s.text, nil
+		}
+	}
+	text, err := f.getAt(d.fd, name, true)
+	if err == nil && d.mark != nil {
+		d.settings = append(d.settings, setting{name, bytes.Clone(text)})
+	}
+	return text, err
+}
+
 // close closes everything.
 func (h *handles) close() {
 	h.closeWhere(func(*openDir) bool { return true })
@@ -200,7 +279,7 @@ func (h *handles) closeWhere(match func(*openDir) bool) {
 		for _, f := range d.files {
 			h.room.drop(f.fd)
 		}
-		h.room.drop(d.fd)
+		h.room.dropDir(d)
 		return true
 	})
 }

@@ -1,15 +1,19 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // realGroup is a cgroup in the hierarchies of this machine.
@@ -217,15 +221,100 @@ func filesStayOpenWhileTheirCgroupIsRead(t *testing.T, g *realGroup) {
 		t.Errorf("%d files of a cgroup that nobody reads are open, %d are known", n, len(r.kept.fds))
 	}
 
-	r.kept.most = 3
+	r.kept.mostFiles, r.kept.mostDirs = 3, 1
 	for range 2 {
 		g.read(r)
-		if n := open(); n != 3 {
-			t.Errorf("with room for three: %d are open", n)
+		if n := open(); n != 4 {
+			t.Errorf("with room for three and a directory: %d are open", n)
 		}
 	}
 	g.remove()
 	if _, err := r.Cgroup(g.rel, All); !errors.Is(err, ErrGone) || open() != 0 {
 		t.Errorf("after its end: %d are open, %v", open(), err)
+	}
+}
+
+// TestASettingIsReadAgainOnceSomebodyHasWrittenOne, and not before.
+func TestASettingIsReadAgainOnceSomebodyHasWrittenOne(t *testing.T) {
+	onRealGroups(t, aSettingIsReadAgainOnceSomebodyHasWrittenOne)
+}
+
+func aSettingIsReadAgainOnceSomebodyHasWrittenOne(t *testing.T, g *realGroup) {
+	type change struct {
+		controller, name, text string
+		of                     func(Sample) uint64
+	}
+	changes := []change{
+		{"memory", "memory.limit_in_bytes", "268435456", func(s Sample) uint64 { return s.Memory.Limit }},
+		{"memory", "memory.soft_limit_in_bytes", "134217728", func(s Sample) uint64 { return s.Memory.Reservation }},
+		{"cpu", "cpu.shares", "77", func(s Sample) uint64 { return s.CPU.Shares }},
+		{"cpu", "cpu.cfs_period_us", "50000", func(s Sample) uint64 { return s.CPU.Period }},
+		{"pids", "pids.max", "99", func(s Sample) uint64 { return s.ThreadsMax }},
+	}
+	if g.cfg.V2 {
+		changes = []change{
+			{"memory", "memory.max", "268435456", func(s Sample) uint64 { return s.Memory.Limit }},
+			{"memory", "memory.min", "4096", func(s Sample) uint64 { return s.Memory.Reservation }},
+			{"memory", "memory.swap.max", "8192", func(s Sample) uint64 { return s.Memory.SwapLimit }},
+			{"cpu", "cpu.weight", "77", func(s Sample) uint64 { return s.CPU.Shares }},
+			{"cpu", "cpu.max", "20000 50000", func(s Sample) uint64 { return s.CPU.Quota*1000000 + s.CPU.Period }},
+			{"pids", "pids.max", "99", func(s Sample) uint64 { return s.ThreadsMax }},
+		}
+	}
+	r := New(g.cfg)
+	for range 3 {
+		g.read(r)
+	}
+	tried := 0
+	for _, c := range changes {
+		path := g.cfg.Controllers[c.controller] + g.rel + "/" + c.name
+		if _, err := os.Stat(path); err != nil {
+			continue // the hierarchy has not got the controller
+		}
+		tried++
+		before := c.of(g.read(r))
+		opened := opens(t, filepath.Dir(path))
+		if got := c.of(g.read(r)); got != before || slices.Contains(opened(), c.name) {
+			t.Errorf("%s: it was read again though nobody had written it, or got %d, want %d", c.name, got, before)
+		}
+		g.write(c.controller, c.name, c.text)
+		if !slices.Contains(opened(), c.name) {
+			t.Errorf("%s: the test sees no opening", c.name)
+		}
+		got, want := c.of(g.read(r)), c.of(g.read(New(g.cfg)))
+		if got != want || got == before {
+			t.Errorf("%s: got %d once it was written, want %d, before %d", c.name, got, want, before)
+		}
+	}
+	if tried == 0 {
+		t.Skip("this hierarchy has no controller")
+	}
+	r.Sweep()
+	r.Sweep()
+	if r.kept.dirs != 0 || r.kept.writes.Add(g.cfg.Controllers["cpu"]+g.rel) == nil {
+		t.Errorf("a cgroup that nobody reads has %d directories, or is still watched", r.kept.dirs)
+	}
+}
+
+// opens returns a function that names what was opened in a directory since it was called last.
+func opens(t *testing.T, dir string) func() []string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing of it is needed
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	return func() (names []string) {
+		buf := make([]byte, 64<<10)
+		n, _ := unix.Read(fd, buf) // nothing was opened
+		for text := buf[:max(n, 0)]; len(text) > 0; {
+			size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(text[12:]))
+			names = append(names, strings.TrimRight(string(text[unix.SizeofInotifyEvent:size]), "\x00"))
+			text = text[size:]
+		}
+		return names
 	}
 }

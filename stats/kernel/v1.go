@@ -45,7 +45,7 @@ func (r *Reader) v1(in *reads, at *place, detail Detail, s *Sample) {
 			if all {
 				r.open(in.file, members, s)
 				s.Threads = in.number("pids.current")
-				s.ThreadsMax = limit(in.number("pids.max"))
+				s.ThreadsMax = limit(in.setting("pids.max"))
 			}
 		} else {
 			at.pids = ""
@@ -78,10 +78,10 @@ func limit(n uint64) uint64 {
 // memoryV1 reports whether the cgroup is in this hierarchy, as the next ones do.
 func (r *reads) memoryV1(m *Memory) bool {
 	m.Usage = r.number("memory.usage_in_bytes")
-	m.Limit = r.number("memory.limit_in_bytes")
+	m.Limit = r.setting("memory.limit_in_bytes")
 	m.SwapLimit, m.MemorySwapLimit = Unlimited, Unlimited
 	if m.Limit < Unlimited { // the kernel has no limit of both below that of memory
-		if both := r.number("memory.memsw.limit_in_bytes"); both > 0 { // no such file: swap is not accounted
+		if both := r.setting("memory.memsw.limit_in_bytes"); both > 0 { // no such file: swap is not accounted
 			m.MemorySwapLimit = both
 			if both < Unlimited {
 				m.SwapLimit = both - min(both, m.Limit)
@@ -120,7 +120,7 @@ func (r *reads) memoryDetailsV1(m *Memory) {
 	m.MaxUsage = r.number("memory.max_usage_in_bytes")
 	m.Failcnt = r.number("memory.failcnt")
 	m.Kernel = r.number("memory.kmem.usage_in_bytes")
-	m.Reservation = r.number("memory.soft_limit_in_bytes")
+	m.Reservation = r.setting("memory.soft_limit_in_bytes")
 	r.numbers("memory.oom_control", func(name []byte, n uint64) {
 		if string(name) == "oom_kill" {
 			m.OOMKills = n
@@ -133,10 +133,10 @@ func (r *reads) schedulerV1(c *CPU) bool {
 	quota := r.note(r.get("cpu.cfs_quota_us", true)) // -1 for none
 	there := quota != nil
 	c.Quota = parseNumber(quota)
-	shares := r.note(r.get("cpu.shares", true))
+	shares := r.settingText("cpu.shares")
 	there = there || shares != nil
 	c.Shares = parseNumber(shares)
-	c.Period = r.number("cpu.cfs_period_us")
+	c.Period = r.setting("cpu.cfs_period_us")
 	if c.Quota == 0 {
 		return there
 	}

@@ -33,7 +33,7 @@ func (r *Reader) v2(in *reads, at *place, detail Detail, s *Sample) {
 		in.memoryDetailsV2(s.Memory)
 	}
 	s.Threads = in.number("pids.current")
-	s.ThreadsMax = limit(in.number("pids.max"))
+	s.ThreadsMax = limit(in.setting("pids.max"))
 	in.devicesV2(s)
 }
 
@@ -69,10 +69,10 @@ func (r *reads) cpuV2() *CPU {
 
 // schedulerV2 reads the weight, which cAdvisor shows as v1's shares, and the quota.
 func (r *reads) schedulerV2(c *CPU) {
-	if weight := r.number("cpu.weight"); weight >= 1 && weight <= 10000 {
+	if weight := r.setting("cpu.weight"); weight >= 1 && weight <= 10000 {
 		c.Shares = 2 + (weight-1)*262142/9999
 	}
-	quota, period, _ := bytes.Cut(bytes.TrimSpace(r.text("cpu.max")), []byte{' '})
+	quota, period, _ := bytes.Cut(bytes.TrimSpace(r.settingText("cpu.max")), []byte{' '})
 	c.Quota, c.Period = limit(parseNumber(quota)), parseNumber(period)
 }
 
@@ -107,10 +107,10 @@ func (r *reads) memoryV2(root bool) *Memory {
 		m.Usage, m.Limit, m.SwapLimit = m.RSS+m.Cache, Unlimited, Unlimited
 	} else {
 		m.Usage = r.number("memory.current")
-		m.Limit = r.number("memory.max")
+		m.Limit = r.setting("memory.max")
 		m.Swap = r.number("memory.swap.current")
 		m.SwapLimit = Unlimited
-		if text := r.text("memory.swap.max"); len(text) > 0 {
+		if text := r.settingText("memory.swap.max"); len(text) > 0 {
 			m.SwapLimit = parseNumber(text)
 		}
 	}
@@ -121,7 +121,7 @@ func (r *reads) memoryV2(root bool) *Memory {
 
 func (r *reads) memoryDetailsV2(m *Memory) {
 	m.MaxUsage = r.number("memory.peak") // since Linux 5.19
-	m.Reservation = r.number("memory.min")
+	m.Reservation = r.setting("memory.min")
 	r.numbers("memory.events", func(name []byte, n uint64) {
 		switch string(name) {
 		case "max":

@@ -245,6 +245,7 @@ cp -a build/runtime/bin "$tree/src/build/runtime/"
 cp -a build/images/pause.tar build/images/web.tar "$tree/src/build/images/"
 cp -a build/images/busybox.tar test/vm/guest/*.sh test/vm/guest/apparmor-profile test/vm/guest/manifests "$tree/"
 CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/quota.test" ./volumes/quota
+CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/kernel.test" ./stats/kernel
 size=$(du -sk "$tree" | cut -f1)
 PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -L payload -O ^has_journal -d "$tree" "$tree.img" "$((size * 11 / 10 + 16384))k" >/dev/null`
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)

@@ -69,6 +69,13 @@ all_pods() {
 	echo "memory.max $memory, cpu.weight $weight, pids.max $((max - 1000)) of $(($(awk '$1 == "MemTotal:" {print $2}' /proc/meminfo) * 1024)) bytes, 2 processors, $max"
 }
 
+# readings runs those tests of podd's package stats/kernel that need a real cgroup, here of v2
+# with all its controllers.
+readings() {
+	/payload/kernel.test -test.run 'TestOpenFiles|TestACgroupOfTheSameName|TestFilesStayOpen|TestASetting' -test.v >/tmp/readings.out 2>&1 &&
+		[ "$(grep -c -- '--- PASS: .*/v2' /tmp/readings.out)" = 4 ] || { cat /tmp/readings.out; return 1; }
+}
+
 # pod_limits: the slice of a Guaranteed pod and its container, whose weight has
 # another scale: the kubelet's is linear, runc's is not since 1.3.2. Then the class
 # of the Burstable ones, of which there are two by now: 100m each.

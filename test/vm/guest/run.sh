@@ -274,6 +274,7 @@ boot_limits() {
 	check pod-address-answers answers
 	check cgroups-are-made-by-systemd cgroups
 	check all-pods-leave-what-is-reserved all_pods
+	check readings-of-cgroups-tell-what-is-true-now readings
 	check prometheus-of-debian-scrapes-podd prometheus
 	for each in guaranteed shared eater apparmor noprofile users usersmem chatty; do drop $each; done
 	check pod-and-container-have-their-limits pod_limits

@@ -1,0 +1,116 @@
+package filewatch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Writes tells which of many directories had a file written. It has one inotify instance, and
+// nothing runs in between: the kernel keeps what happened until somebody looks. It is for
+// values that are needed again and again and seldom change. Create it with NewWrites; its
+// methods and those of its marks are safe for concurrent use and do not block.
+type Writes struct {
+	fd int
+
+	mu    sync.Mutex
+	most  int             // directories; guarded by mu
+	marks map[int32]*Mark // by watch descriptor; guarded by mu
+	buf   []byte          // guarded by mu
+}
+
+// Mark is on a directory that Writes watches.
+type Mark struct {
+	writes  *Writes
+	wd      int32
+	written atomic.Bool
+}
+
+// NewWrites returns Writes for a number of directories.
+func NewWrites(most int) (*Writes, error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("inotify: %w", err)
+	}
+	return &Writes{fd: fd, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
+}
+
+// Add watches a directory. It returns nil where it cannot: there are as many as there may be,
+// it has a mark already, or it is no directory.
+func (w *Writes) Add(dir string) *Mark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.marks) >= w.most {
+		return nil
+	}
+	wd, err := unix.InotifyAddWatch(w.fd, dir, unix.IN_MODIFY|unix.IN_ONLYDIR)
+	if errors.Is(err, unix.ENOSPC) {
+		w.most = len(w.marks) // the user has no more
+	}
+	if err != nil || w.marks[int32(wd)] != nil {
+		return nil
+	}
+	m := &Mark{writes: w, wd: int32(wd)}
+	w.marks[m.wd] = m
+	return m
+}
+
+// Look takes what has happened from the kernel, for Written.
+func (w *Writes) Look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		n, err := unix.Read(w.fd, w.buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case err != nil || n <= 0: // whatever it is, nothing is known any more
+			w.allWritten()
+			return
+		}
+		w.events(w.buf[:n])
+	}
+}
+
+// events marks what a text of the kernel's names. It is called with mu held.
+func (w *Writes) events(text []byte) {
+	for len(text) >= unix.SizeofInotifyEvent {
+		wd := int32(binary.NativeEndian.Uint32(text))
+		mask, name := binary.NativeEndian.Uint32(text[4:]), binary.NativeEndian.Uint32(text[12:])
+		text = text[min(len(text), unix.SizeofInotifyEvent+int(name)):]
+		switch {
+		case mask&unix.IN_Q_OVERFLOW != 0:
+			w.allWritten()
+		case mask&unix.IN_MODIFY != 0 && w.marks[wd] != nil:
+			w.marks[wd].written.Store(true)
+		}
+	}
+}
+
+// allWritten is called with mu held.
+func (w *Writes) allWritten() {
+	for _, m := range w.marks {
+		m.written.Store(true)
+	}
+}
+
+// Close ends all watches. No method may be called after it.
+func (w *Writes) Close() error { return unix.Close(w.fd) }
+
+// Written reports whether a file of the directory was written between the last call, or Add,
+// and the last Look.
+func (m *Mark) Written() bool { return m.written.Swap(false) }
+
+// Remove ends the watch. It may be called once.
+func (m *Mark) Remove() {
+	m.writes.mu.Lock()
+	defer m.writes.mu.Unlock()
+	delete(m.writes.marks, m.wd)
+	_, _ = unix.InotifyRmWatch(m.writes.fd, uint32(m.wd)) // the directory may be gone, and its watch with it
+}
