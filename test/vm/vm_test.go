@@ -28,6 +28,7 @@ var checksLimits = []string{
 	"pod-address-answers",
 	"cgroups-are-made-by-systemd",
 	"all-pods-leave-what-is-reserved",
+	"readings-of-cgroups-tell-what-is-true-now",
 	"prometheus-of-debian-scrapes-podd",
 	"pod-and-container-have-their-limits",
 	"oom-scores-follow-the-class",
