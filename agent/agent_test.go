@@ -286,12 +286,12 @@ func TestOfPodsThatWentWhilePoddWasDownNoProbesAreKept(t *testing.T) {
 		s.files["blog.yaml"] = []byte("metadata: {name: blog}\nspec: {containers: [{name: web, image: web}]}")
 		s.play("apply blog.yaml; sleep 1s; stop-agent; vanish shop; remove shop; start-agent; sleep 1s")
 		if got := retained(); got != nil {
-			t.Errorf("before the last source spoke: told that there is %v alone", got)
+			t.Errorf("before the last source spoke: Retain was called with %v", got)
 		}
 		s.play("speak http; sleep 1s")
 		got := slices.Collect(maps.Keys(retained()))
 		if len(got) != 1 || !strings.HasPrefix(string(got[0]), "blog-") {
-			t.Errorf("told that there is %v, want the blog alone", got)
+			t.Errorf("Retain was called with %v, want the blog alone", got)
 		}
 	})
 }

@@ -148,9 +148,9 @@ type Logs interface {
 	// ContainerRemoved keeps the container's log files if keepLog says so.
 	ContainerRemoved(id string, keepLog bool)
 	SandboxRemoved(id string)
-	// LeftLogs names the pod with this UID that has logs, if any: of one that an earlier
-	// podd left behind, nothing else may be known.
-	LeftLogs(uid pod.UID) (namespace, name string, ok bool, err error)
+	// OrphanedLogs returns the names of the pod with this UID, if it has logs: of one that an
+	// earlier podd left behind, only the UID may be known.
+	OrphanedLogs(uid pod.UID) (namespace, name string, ok bool, err error)
 	// RemoveLogs removes the log directory of a removed pod.
 	RemoveLogs(p *v1.Pod) error
 }

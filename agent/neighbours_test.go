@@ -69,7 +69,7 @@ type prober struct {
 	fails map[string]bool // "shop/web live"
 	pods  map[pod.UID]*probedPod
 	syncs map[pod.UID]int
-	// retained is what was last said of which pods there are.
+	// retained is the argument of the last Retain; nil before the first.
 	retained map[pod.UID]bool
 }
 

@@ -389,8 +389,8 @@ func (n *node) ContainerRemoved(id string, keepLog bool) {
 
 func (n *node) SandboxRemoved(string) {}
 
-// LeftLogs: a UID is the pod's name and a number.
-func (n *node) LeftLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
+// OrphanedLogs: a UID is the pod's name and a number.
+func (n *node) OrphanedLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for key := range n.fakeRuntime.logs {

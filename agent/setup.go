@@ -337,7 +337,7 @@ func (w *worker) removeDirectory(ctx context.Context, v *view) {
 func (w *worker) leaveLogs(v *view) {
 	p := v.granted.Pod
 	if p.Name == "" { // what an earlier podd left on disk
-		namespace, name, ok, err := w.agent.cfg.Logs.LeftLogs(w.uid)
+		namespace, name, ok, err := w.agent.cfg.Logs.OrphanedLogs(w.uid)
 		if err != nil {
 			w.log.Warn("cannot find the logs of a pod that an earlier podd left: they may stay", "error", err)
 		}

@@ -96,10 +96,10 @@ func TestNothingIsMadeOverAContainersOwnFiles(t *testing.T) {
 // of, the runtime does not have any more.
 func TestTheLogsOfAPodOfWhichOnlyTheUIDIsKnownAreFound(t *testing.T) {
 	d := newDisk(t)
-	if _, _, ok, err := d.LeftLogs("uid"); ok || err != nil {
+	if _, _, ok, err := d.OrphanedLogs("uid"); ok || err != nil {
 		t.Errorf("before any pod: got %v, %v", ok, err)
 	}
-	logs := map[string]string{"a": d.dirs.Logs("default", "web", "uid"), "b": d.dirs.Logs("default", "web", "other-uid")}
+	logs := map[string]string{"web_default_app-1.log": d.dirs.Logs("default", "web", "uid"), "web_default_app-2.log": d.dirs.Logs("default", "web", "other-uid")}
 	for link, dir := range logs {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(d.dirs.ContainerLogs, 0o755), os.Symlink(dir+"/app/0.log", filepath.Join(d.dirs.ContainerLogs, link))); err != nil {
 			t.Fatal(err)
@@ -110,14 +110,14 @@ func TestTheLogsOfAPodOfWhichOnlyTheUIDIsKnownAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	namespace, name, ok, err := d.LeftLogs("uid")
+	namespace, name, ok, err := d.OrphanedLogs("uid")
 	if namespace != "default" || name != "web" || !ok || err != nil {
 		t.Errorf("got %q, %q, %v, %v", namespace, name, ok, err)
 	}
-	if there(filepath.Join(d.dirs.ContainerLogs, "a")) || !there(filepath.Join(d.dirs.ContainerLogs, "b")) {
+	if there(filepath.Join(d.dirs.ContainerLogs, "web_default_app-1.log")) || !there(filepath.Join(d.dirs.ContainerLogs, "web_default_app-2.log")) {
 		t.Error("want the links to its logs gone, and no others")
 	}
-	if _, _, ok, err := d.LeftLogs(""); ok || err != nil {
+	if _, _, ok, err := d.OrphanedLogs(""); ok || err != nil {
 		t.Errorf("no UID: got %v, %v", ok, err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"podd/internal/pod"
 )
 
 // ContainerLog is the log of a container with this restart count, relative to its
@@ -24,7 +26,13 @@ func LogRestarts(name string) (restarts int64, ok bool) {
 // linkName is <pod>_<namespace>_<container>-<id>.log, truncated to the length of a
 // file name.
 func linkName(podName, namespace, container, id string) string {
-	const suffix, longest = ".log", 255
+	const suffix = ".log"
 	name := fmt.Sprintf("%s_%s_%s-%s", podName, namespace, container, id)
-	return name[:min(len(name), longest-len(suffix))] + suffix
+	return name[:min(len(name), pod.LongestFileName-len(suffix))] + suffix
+}
+
+// linkPrefix is how the names of all links of a pod begin.
+func linkPrefix(podName, namespace string) string {
+	prefix := podName + "_" + namespace + "_"
+	return prefix[:min(len(prefix), pod.LongestFileName-len(".log"))]
 }

@@ -204,10 +204,10 @@ func (f *Files) RemoveLogs(p *v1.Pod) error {
 	return nil
 }
 
-// LeftLogs names the pod whose log directory there is, for one of which nothing but the UID
-// is known any more; ok is false if there is none. The links to its logs are removed, as those
-// of any container that the runtime does not have.
-func (f *Files) LeftLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
+// OrphanedLogs finds the log directory of a pod by its UID alone, and returns the names that
+// the directory has; ok is false if there is none. It removes the links to these logs: the
+// runtime no longer has their containers.
+func (f *Files) OrphanedLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
 	entries, err := os.ReadDir(f.dirs.PodLogs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", false, nil
@@ -216,9 +216,9 @@ func (f *Files) LeftLogs(uid pod.UID) (namespace, name string, ok bool, err erro
 		return "", "", false, fmt.Errorf("look for the logs of %s: %w", uid, err)
 	}
 	for _, e := range entries {
-		if namespace, name, ok = pod.OfLogDirectory(e.Name(), uid); ok && e.IsDir() {
+		if namespace, name, ok = pod.ParseLogDirectory(e.Name(), uid); ok && e.IsDir() {
 			dir := f.dirs.Logs(namespace, name, uid) + "/"
-			return namespace, name, true, f.pruneLinks(func(target string) bool { return strings.HasPrefix(target, dir) })
+			return namespace, name, true, f.pruneLinks(linkPrefix(name, namespace), func(target string) bool { return strings.HasPrefix(target, dir) })
 		}
 	}
 	return "", "", false, nil
@@ -227,14 +227,14 @@ func (f *Files) LeftLogs(uid pod.UID) (namespace, name string, ok bool, err erro
 // PruneLinks removes podd's links to logs that are gone, as after a crash of podd
 // between a removal and its clean-up. Call it at start.
 func (f *Files) PruneLinks() error {
-	return f.pruneLinks(func(target string) bool {
+	return f.pruneLinks("", func(target string) bool {
 		_, err := os.Stat(target)
 		return strings.HasPrefix(target, f.dirs.PodLogs+"/") && errors.Is(err, fs.ErrNotExist) // other links are not podd's
 	})
 }
 
-// pruneLinks removes the links whose target matches.
-func (f *Files) pruneLinks(match func(target string) bool) error {
+// pruneLinks removes the links whose name begins with a prefix and whose target matches.
+func (f *Files) pruneLinks(prefix string, match func(target string) bool) error {
 	entries, err := os.ReadDir(f.dirs.ContainerLogs)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -244,6 +244,9 @@ func (f *Files) pruneLinks(match func(target string) bool) error {
 	}
 	var errs []error
 	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
 		path := filepath.Join(f.dirs.ContainerLogs, e.Name())
 		if target, err := os.Readlink(path); err == nil && match(target) {
 			errs = append(errs, removeIfThere(path))

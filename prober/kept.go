@@ -139,7 +139,7 @@ func (k *kept) changed(uid pod.UID) {
 }
 
 // forgotten removes a pod's file at once: a podd that is killed before the next write
-// would leave it to the next one, which cannot tell for keepFor that the pod is gone. A
+// would leave it to the next one, which knows once all sources have spoken that the pod is gone. A
 // write that is under way may make it anew, and the one after that removes it.
 func (k *kept) forgotten(uid pod.UID) {
 	if k.dir == "" {

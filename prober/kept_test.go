@@ -62,7 +62,7 @@ func TestResultsAreWrittenOnChangeOnlyAndGoWithTheirPod(t *testing.T) {
 }
 
 // TestAPoddThatIsKilledAfterAPodWasForgottenLeavesNoFileOfIt: the next one would keep it
-// for minutes, in case the pod comes back.
+// until all sources have spoken, in case the pod comes back.
 func TestAPoddThatIsKilledAfterAPodWasForgottenLeavesNoFileOfIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "probes")
 	synctest.Test(t, func(t *testing.T) {

@@ -59,11 +59,15 @@ func (w *Writes) Add(dir string) *Mark {
 	return m
 }
 
+// maxReads bounds one Look: somebody who writes all the time must not keep it for good. It is
+// more than the kernel keeps by default (fs.inotify.max_queued_events is 16384).
+const maxReads = 256
+
 // Look takes what has happened from the kernel, for Written.
 func (w *Writes) Look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for {
+	for range maxReads {
 		n, err := unix.Read(w.fd, w.buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -76,6 +80,7 @@ func (w *Writes) Look() {
 		}
 		w.events(w.buf[:n])
 	}
+	w.allWritten()
 }
 
 // events marks what a text of the kernel's names. It is called with mu held.

@@ -89,7 +89,7 @@ func TestAllCountAsWrittenWhereTheKernelKeptNotAll(t *testing.T) {
 		if files[i], err = os.Create(filepath.Join(busy, fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = files[i].Close() }() // nothing of it is needed
+		defer func() { _ = files[i].Close() }() // its content does not matter
 	}
 	for i := range most + 2 { // by turns: two of the same are kept as one
 		if _, err := files[i%2].WriteAt([]byte("x"), 0); err != nil {

@@ -11,9 +11,9 @@ func LogDirectory(namespace, name string, uid UID) string {
 	return namespace + "_" + name + "_" + string(uid)
 }
 
-// OfLogDirectory is the reverse, for a UID that is known: no name of a pod or namespace has a
-// "_". ok is false for the directory of another one.
-func OfLogDirectory(dir string, uid UID) (namespace, name string, ok bool) {
+// ParseLogDirectory returns the names in that of the pod with this UID: neither has a "_".
+// ok is false for any other directory.
+func ParseLogDirectory(dir string, uid UID) (namespace, name string, ok bool) {
 	rest, ok := strings.CutSuffix(dir, "_"+string(uid))
 	if !ok || uid == "" {
 		return "", "", false

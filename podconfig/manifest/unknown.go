@@ -72,10 +72,7 @@ func (u *unknownField) fault() fault {
 
 // meant is the field of the same object that the name stands for, "" for none.
 func (u *unknownField) meant(free []string) string {
-	if slices.Contains(free, aliases[u.name]) {
-		return aliases[u.name]
-	}
-	if name := suggest.Name(u.name, free); name != "" {
+	if name := u.like(free); name != "" {
 		return name
 	}
 	if name := referenceName(u.name, free); name != "" {
@@ -141,11 +138,15 @@ func (u *unknownField) elsewhere(known *fields) string {
 
 // beside is the field that the name stands for where the object has that, too; "" for none.
 func (u *unknownField) beside(known *fields) string {
-	there := slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return !slices.Contains(u.written, name) })
-	if slices.Contains(there, aliases[u.name]) {
+	return u.like(slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return !slices.Contains(u.written, name) }))
+}
+
+// like is the one of some names that others call so, or that is misspelt; "" for none.
+func (u *unknownField) like(names []string) string {
+	if slices.Contains(names, aliases[u.name]) {
 		return aliases[u.name]
 	}
-	return suggest.Name(u.name, there)
+	return suggest.Name(u.name, names)
 }
 
 // home is the object that has a field of the name, "" for none.

@@ -269,7 +269,7 @@ func aSettingIsReadAgainOnceSomebodyHasWrittenOne(t *testing.T, g *realGroup) {
 	for _, c := range changes {
 		path := g.cfg.Controllers[c.controller] + g.rel + "/" + c.name
 		if _, err := os.Stat(path); err != nil {
-			continue // the hierarchy has not got the controller
+			continue // this hierarchy does not have the controller
 		}
 		tried++
 		before := c.of(g.read(r))
@@ -287,7 +287,7 @@ func aSettingIsReadAgainOnceSomebodyHasWrittenOne(t *testing.T, g *realGroup) {
 		}
 	}
 	if tried == 0 {
-		t.Skip("this hierarchy has no controller")
+		t.Skip("this hierarchy has none of the controllers")
 	}
 	r.Sweep()
 	r.Sweep()
@@ -303,7 +303,7 @@ func opens(t *testing.T, dir string) func() []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing of it is needed
+	t.Cleanup(func() { _ = unix.Close(fd) }) // it was only read
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
