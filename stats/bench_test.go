@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/cgroup"
+	"podd/internal/child"
 	"podd/internal/pod"
 	"podd/stats/kernel"
 )
@@ -122,8 +123,8 @@ func realPods(b *testing.B, n int) *Collector {
 // sandbox starts a process in a network of its own and in a cgroup.
 func sandbox(b *testing.B, facts cgroup.Facts, rel string) {
 	cmd := exec.Command("sleep", "1000")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := child.Start(cmd); err != nil {
 		b.Skipf("needs network namespaces: %v", err)
 	}
 	b.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // it is ours, and sleeps

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 	providerv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"podd/internal/child"
 	"podd/internal/pod"
 )
 
@@ -270,15 +270,11 @@ func (p *provider) run(ctx context.Context, repo, token string, annotations map[
 	for _, e := range p.config.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	// A podd that is killed takes the plugin with it: the signal comes when the thread that
-	// started the process ends, so this one is kept until then.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its children
 	cmd.WaitDelay = providerWait
 	began := time.Now()
-	err = cmd.Run()
+	err = child.Run(cmd)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		err = fmt.Errorf("it was ended: %w", context.Cause(ctx))

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podd/internal/child"
 )
 
 // realGroup is a cgroup in the hierarchies of this machine.
@@ -111,8 +113,7 @@ func openFilesTellWhatIsTrueNow(t *testing.T, g *realGroup) {
 	before := g.read(r)
 	g.use()
 	sleep := exec.Command("sleep", "1000")
-	sleep.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := sleep.Start(); err != nil {
+	if err := child.Start(sleep); err != nil {
 		t.Fatal(err)
 	}
 	end := func() { _, _ = sleep.Process.Kill(), sleep.Wait() } // it is ours, and sleeps

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"podd/internal/child"
 	"podd/test/e2e/testnode"
 )
 
@@ -51,9 +52,9 @@ func newMachine(t *testing.T, dir, name, address string, env []string) *machine 
 	m.init = exec.Command("bash", "-c", machineScript, "machine", m.dir, name)
 	m.init.Dir, m.init.Stdout, m.init.Stderr = "/", log, log
 	m.init.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS, Pdeathsig: unix.SIGKILL, Setsid: true,
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS, Setsid: true,
 	}
-	if err := m.init.Start(); err != nil {
+	if err := child.Start(m.init); err != nil {
 		t.Fatalf("start machine %s: %v", name, err)
 	}
 	t.Cleanup(m.end)

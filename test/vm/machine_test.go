@@ -14,10 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"podd/internal/child"
 )
 
 // How long a machine may take, in boots of its own: how fast it is emulated is known
@@ -115,14 +116,13 @@ func (m machine) boot(t *testing.T, disk, monitor string, got *results, p *patie
 		"-drive", "file="+m.payload+",format=raw,if=virtio,readonly=on",
 		"-chardev", "socket,id=monitor,server=on,wait=off,path="+monitor, "-mon", "chardev=monitor,mode=readline",
 		"-serial", "stdio", "-chardev", "file,id=console,append=on,path="+m.console, "-serial", "chardev:console")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		return fmt.Errorf("start qemu (apt-get install qemu-system-x86): %w", err)
 	}
 	err = got.read(out, p, func(format string, args ...any) { t.Logf(m.name+": "+format, args...) })
