@@ -102,8 +102,8 @@ func Connect(c Config) (*Client, error) {
 	return newClient(c, loaded, conn)
 }
 
-// newClient makes the REST clients, whose requests all take one connection.
-func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error) {
+// newScheme has the types of the groups that podd speaks.
+func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme,
@@ -114,6 +114,15 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return scheme, nil
+}
+
+// newClient makes the REST clients, whose requests all take one connection.
+func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
 	loaded.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	shared := &http.Client{Transport: conn}
 	if c.Wrap != nil {
