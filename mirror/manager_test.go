@@ -1,11 +1,13 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +30,7 @@ type server struct {
 	calls   []string
 	serial  int
 	changes chan struct{}
+	log     bytes.Buffer // of the Manager
 }
 
 func (s *server) CreatePod(_ context.Context, p *v1.Pod) error {
@@ -52,8 +55,11 @@ func (s *server) DeletePod(_ context.Context, _, name string, uid pod.UID) error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, fmt.Sprintf("delete %s %s", name, uid))
-	if s.pods[name] == nil || s.pods[name].UID != uid {
+	switch there := s.pods[name]; {
+	case there == nil:
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+	case there.UID != uid:
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, errors.New("the UID in the precondition does not match the UID in record"))
 	}
 	delete(s.pods, name)
 	s.show()
@@ -89,7 +95,7 @@ func run(t *testing.T, here map[pod.UID]*v1.PodStatus) *server {
 	s.manager = New(Config{
 		Client: s, Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}} },
 		Status: func(uid pod.UID) *v1.PodStatus { return here[uid] }, Changes: func() (<-chan struct{}, func()) { return s.changes, func() {} },
-		Log: slog.New(slog.DiscardHandler),
+		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -242,5 +248,83 @@ func TestAMirrorPodThatIsNotFoundIsDeletedWhenItIs(t *testing.T) {
 		expect(t, s, "once it is found", "delete web mirror-1")
 		time.Sleep(time.Hour)
 		expect(t, s, "later")
+	})
+}
+
+// What the apiserver has and did not show yet will be seen: neither is a failure, which would
+// be told and tried again.
+func TestWhatTheApiserverHasAlreadyIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		of := func(uid pod.UID, hash string) *v1.Pod {
+			p := static("web", hash).Pod
+			p.UID, p.Annotations = uid, map[string]string{v1.MirrorPodAnnotationKey: hash}
+			return p
+		}
+		behind := func(p *v1.Pod) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.pods["web"] = p
+		}
+		behind(of("of-another-podd", "1"))
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		expect(t, s, "before the apiserver has answered")
+		s.manager.Seen(nil)
+		expect(t, s, "a pod of the name is there", "create web")
+		time.Sleep(time.Hour)
+		expect(t, s, "an hour later")
+		s.manager.Seen([]*v1.Pod{s.pods["web"]})
+		expect(t, s, "once it is seen")
+
+		behind(of("of-a-third", "1"))
+		s.manager.Desired(nil, true)
+		expect(t, s, "it has been replaced", "delete web of-another-podd")
+		time.Sleep(time.Hour)
+		expect(t, s, "an hour later")
+		s.manager.Seen([]*v1.Pod{s.pods["web"]})
+		expect(t, s, "once the other is seen", "delete web of-a-third")
+		if s.log.Len() > 0 {
+			t.Errorf("it was told: %s", s.log.String())
+		}
+	})
+}
+
+// What is refused is told once for each reason, and a pod that the apiserver does not find is
+// never told.
+func TestARefusalIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		told := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := strings.Count(s.log.String(), "level=WARN"); got != want {
+				t.Errorf("%s: told %d times, want %d:\n%s", what, got, want, s.log.String())
+			}
+		}
+		refuse := func(err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.refuse = err
+		}
+		refuse(errors.New("pod may not reference secrets"))
+		s.manager.Seen(nil)
+		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		time.Sleep(time.Hour)
+		told("one reason", 1)
+		refuse(errors.New("exceeded quota"))
+		time.Sleep(time.Hour)
+		told("another", 2)
+		refuse(nil)
+		time.Sleep(lastRetry)
+		s.mu.Lock()
+		there := s.pods["web"]
+		delete(s.pods, "web")
+		s.mu.Unlock()
+		if there == nil {
+			t.Fatal("it was not created")
+		}
+		s.manager.Desired(nil, true)
+		time.Sleep(time.Hour)
+		told("one that is not found", 2)
 	})
 }
