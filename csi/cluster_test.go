@@ -21,9 +21,12 @@ import (
 	"podd/internal/pod"
 )
 
-// testCluster attaches what it is told to.
+// testCluster attaches what it is told to, of what is in use.
 type testCluster struct {
-	mu       sync.Mutex
+	mu sync.Mutex
+	// volumes are the node's; told is what was in use each time that the cluster was told so.
+	volumes  *Volumes
+	told     [][]v1.UniqueVolumeName
 	asked    []string // attachments
 	full     error    // for attachments
 	changes  int      // of the registered drivers
@@ -41,7 +44,22 @@ func (c *testCluster) has(v pod.CSIVolume) {
 	c.claim, c.volume = v.Claim, v.Persistent
 }
 
-func (c *testCluster) InUse() {}
+func (c *testCluster) InUse() {
+	now := c.volumes.InUse()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, now)
+}
+
+// wantTold checks what the cluster was told of volumes in use, from the beginning.
+func (c *testCluster) wantTold(t *testing.T, want ...[]v1.UniqueVolumeName) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.EqualFunc(c.told, want, slices.Equal) {
+		t.Errorf("the cluster was told that in use are %v, want %v", c.told, want)
+	}
+}
 
 func (c *testCluster) DriversChanged() {
 	c.mu.Lock()
@@ -53,6 +71,9 @@ func (c *testCluster) Attached(ctx context.Context, volume v1.UniqueVolumeName, 
 	c.mu.Lock()
 	c.asked = append(c.asked, string(volume)+" "+attachment)
 	full := c.full
+	if len(c.told) == 0 || !slices.Contains(c.told[len(c.told)-1], volume) {
+		full = fmt.Errorf("the cluster was not told that %s is in use: nobody attaches it", volume)
+	}
 	c.mu.Unlock()
 	if full != nil {
 		return nil, full
@@ -97,7 +118,7 @@ func (c *testCluster) PatchClaim(_ context.Context, _, to *v1.PersistentVolumeCl
 // inCluster returns a node of a cluster with a registered driver.
 func inCluster(t *testing.T, root string, f *fake) (*testNode, *testCluster) {
 	c := &testCluster{attached: make(chan map[string]string, 1)}
-	n := newNode(t, root, func(v *Volumes) { v.cluster, v.registry.changed = c, c.DriversChanged })
+	n := newNode(t, root, func(v *Volumes) { v.cluster, v.registry.changed, c.volumes = c, c.DriversChanged, v })
 	if f != nil {
 		f.register(n)
 		n.has(driverName)
@@ -142,12 +163,14 @@ func TestAVolumeIsInUseBeforeItIsAttachedUntilItIsUnstaged(t *testing.T) {
 	n.mustSetUp(two)
 	n.mustTearDown(one)
 	n.wantInUse(unique)
+	c.wantTold(t, []v1.UniqueVolumeName{unique})
 	n.stop()
-	again, _ := inCluster(t, n.root, nil)
+	again, c := inCluster(t, n.root, nil)
 	again.wantInUse(unique)
 	again.has(driverName)
 	again.mustTearDown(two)
 	again.wantInUse()
+	c.wantTold(t, nil)
 }
 
 func TestAVolumeThatIsNotAttachedIsNoLongerInUseWithoutItsPod(t *testing.T) {
