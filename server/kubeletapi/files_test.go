@@ -1,11 +1,18 @@
 package kubeletapi
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,8 +42,10 @@ func TestASelfSignedCertificateIsMadeOnceAndAnewWhenTheNodeIsAnother(t *testing.
 	if other := get("10.0.0.2", "fd00::1"); other == first {
 		t.Error("another address: the same certificate")
 	}
-	if info, err := os.Stat(filepath.Join(dir, keyName)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the key has the mode %v (%v)", info.Mode(), err)
+	for name, want := range map[string]os.FileMode{keyName: 0o600, certificateName: 0o644, "": 0o700} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%q has the mode %v (%v), want %v", name, info.Mode(), err, want)
+		}
 	}
 }
 
@@ -144,4 +153,104 @@ func TestAHandshakeWaitsForNoDiskOfAnothers(t *testing.T) {
 	close(goOn)
 	<-ended
 	<-ended
+}
+
+// TestASelfSignedCertificateIsRenewed lives through a year: handshakes go on with the last
+// certificate where no other can be made, until it is over.
+func TestASelfSignedCertificateIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "pki")
+		c, err := SelfSigned(dir, "node0", []string{"10.0.0.1", "no address"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func() *x509.Certificate {
+			t.Helper()
+			now, err := c.Get(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if leaf := now.Leaf; time.Now().Before(leaf.NotBefore) || time.Now().After(leaf.NotAfter) || !now.PrivateKey.(*ecdsa.PrivateKey).PublicKey.Equal(leaf.PublicKey) {
+				t.Errorf("at %v a certificate from %v to %v is served, or one of another key", time.Now(), leaf.NotBefore, leaf.NotAfter)
+			}
+			return now.Leaf
+		}
+		first := get()
+		if life := first.NotAfter.Sub(first.NotBefore); life != selfSignedLife+time.Hour {
+			t.Errorf("it is valid for %v", life)
+		}
+		time.Sleep(selfSignedLife - renewBefore - time.Minute)
+		if get() != first {
+			t.Error("it was made anew too early")
+		}
+		time.Sleep(2 * time.Minute)
+		second := get()
+		if second == first || get() != second {
+			t.Error("it was not made anew once, 30 days before its end")
+		}
+		if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil { // no directory any more
+			t.Fatal(err)
+		}
+		time.Sleep(selfSignedLife - time.Hour)
+		if get() != second {
+			t.Error("it was dropped before its end")
+		}
+		time.Sleep(2 * time.Hour)
+		if now, err := c.Get(nil); err == nil {
+			t.Errorf("%v is served after its end", now.Leaf.NotAfter)
+		}
+		if _, err := SelfSigned(dir, "node0", nil); err == nil {
+			t.Error("a start that can make none: got no error")
+		}
+	})
+}
+
+// TestAFileThatCannotBeUsedIsToldOnce, and again once another has been used.
+func TestAFileThatCannotBeUsedIsToldOnce(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := SelfSigned(dir, "node0", nil); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	certFile, keyFile := filepath.Join(dir, certificateName), filepath.Join(dir, keyName)
+	c, err := ConfiguredCertificate(certFile, keyFile, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := ClientAuthorities(certFile, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(certFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	for i, text := range []string{"half", "half", string(good), "half"} {
+		at = at.Add(time.Minute)
+		if err := errors.Join(os.WriteFile(certFile, []byte(text), 0o600), os.Chtimes(certFile, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if now, err := c.Get(nil); now == nil || err != nil || a.Pool() == nil {
+				t.Errorf("version %d: got %v, %v; want the last good one", i, now, err)
+			}
+		}
+		want := []int{1, 1, 1, 2}[i]
+		for _, message := range []string{"cannot use the new serving certificate", "cannot use the new clientCAFile"} {
+			if got := strings.Count(said.String(), message); got != want {
+				t.Errorf("version %d: %q was told %d times, want %d", i, message, got, want)
+			}
+		}
+	}
+	if err := os.Remove(certFile); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := c.Get(nil); now == nil || err != nil || a.Pool() == nil {
+		t.Errorf("without a file: got %v, %v; want the last good one", now, err)
+	}
+	if _, err := ConfiguredCertificate(certFile, keyFile, log); err == nil {
+		t.Error("a start without the file: got no error")
+	}
 }

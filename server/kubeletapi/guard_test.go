@@ -27,9 +27,11 @@ import (
 // reviewer knows the token "right" as robot's, and what users may do; it counts questions.
 type reviewer struct {
 	mu      sync.Mutex
-	may     map[string][]string // subresources by user
+	users   map[string]authenticationv1.UserInfo // more of them, by token
+	may     map[string][]string                  // subresources by user
 	tokens  int
 	reviews []string
+	specs   []authorizationv1.SubjectAccessReviewSpec
 	fails   error
 	hangs   bool
 }
@@ -38,7 +40,11 @@ func (r *reviewer) ReviewToken(ctx context.Context, token string) (authenticatio
 	r.mu.Lock()
 	r.tokens++
 	fails, hangs := r.fails, r.hangs
+	u, known := r.users[token]
 	r.mu.Unlock()
+	if known {
+		return u, true, nil
+	}
 	if hangs {
 		<-ctx.Done()
 		return authenticationv1.UserInfo{}, false, context.Cause(ctx)
@@ -50,6 +56,7 @@ func (r *reviewer) ReviewAccess(_ context.Context, s authorizationv1.SubjectAcce
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := s.ResourceAttributes
+	r.specs = append(r.specs, s)
 	r.reviews = append(r.reviews, fmt.Sprintf("%s %s %s/%s/%s", s.User, a.Verb, a.Resource, a.Name, a.Subresource))
 	return slices.Contains(r.may[s.User], a.Subresource), r.fails
 }
@@ -176,6 +183,43 @@ func TestAnswersServeForAWhileAndOneQuestionIsAskedOnce(t *testing.T) {
 			t.Errorf("half a minute after a refusal: got %d", code)
 		}
 	})
+}
+
+// An answer about one user is not another's, whatever they have in common; and the apiserver
+// is asked about all that the token's review has said.
+func TestAnAnswerAboutAccessIsForOneUserAlone(t *testing.T) {
+	users := map[string]authenticationv1.UserInfo{
+		"plain":         {Username: "ann"},
+		"another uid":   {Username: "ann", UID: "8"},
+		"in a group":    {Username: "ann", Groups: []string{"ops"}},
+		"in two groups": {Username: "ann", Groups: []string{"ops", "dev"}},
+		"in their one":  {Username: "ann", Groups: []string{"ops dev"}},
+		"with an extra": {Username: "ann", Extra: map[string]authenticationv1.ExtraValue{"scope": {"a"}}},
+		"with another":  {Username: "ann", Extra: map[string]authenticationv1.ExtraValue{"scope": {"b"}}},
+	}
+	r := &reviewer{users: users}
+	h := guard(r, nil)
+	for token, u := range users {
+		before := len(r.specs)
+		for range 2 { // the second answer is the first one's
+			ask(h, "GET", "/metrics", token)
+		}
+		if len(r.specs) != before+1 {
+			t.Errorf("%s: asked %d times, want once", token, len(r.specs)-before)
+			continue
+		}
+		got := r.specs[before]
+		if got.User != u.Username || got.UID != u.UID || !slices.Equal(got.Groups, u.Groups) || len(got.Extra) != len(u.Extra) || !slices.Equal(got.Extra["scope"], authorizationv1.ExtraValue(u.Extra["scope"])) {
+			t.Errorf("%s: asked about %+v, want %+v", token, got, u)
+		}
+	}
+	for _, path := range []string{"/stats/summary", "/metrics"} { // one more of another subresource, none of this
+		ask(h, "GET", path, "plain")
+	}
+	ask(h, "POST", "/metrics", "plain") // and another verb
+	if want := len(users) + 2; len(r.specs) != want {
+		t.Errorf("asked %d times, want %d", len(r.specs), want)
+	}
 }
 
 func TestTheCachesAreBounded(t *testing.T) {
