@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -9,10 +10,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() {
-	least := flag.Float64("least", 90, "fail below this score, in percent")
+	least := flag.Float64("least", 90, "fail below this score of all packages, in percent")
+	floor := flag.Float64("floor", 85, "fail below this score of any package, in percent")
 	parallel := flag.Int("parallel", runtime.NumCPU(), "tests at a time")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: mutate [flags] [package directory ...]")
@@ -21,33 +24,46 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, flag.Args(), *least, *parallel); err != nil {
+	if err := run(ctx, flag.Args(), bars{*least, *floor}, *parallel); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dirs []string, least float64, parallel int) error {
+// bars are the least scores, in percent: of all packages together, and of each.
+type bars struct{ all, each float64 }
+
+func run(ctx context.Context, dirs []string, least bars, parallel int) error {
 	var all tally
+	var low []error
+	var table []string
 	for _, t := range targets {
 		if len(dirs) > 0 && !slices.Contains(dirs, t.dir) {
 			continue
 		}
+		begun := time.Now()
 		got, err := t.try(ctx, parallel)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.dir, err)
 		}
-		fmt.Printf("%-14s %s\n", t.dir, got)
+		row := fmt.Sprintf("%-18s %s, %v", t.dir, got, time.Since(begun).Round(time.Second))
+		fmt.Println(row)
+		table = append(table, row)
 		all.add(got)
+		if score := got.score(); score < least.each {
+			low = append(low, fmt.Errorf("the tests of %s notice %.1f %% of the changes, less than %g %%", t.dir, score, least.each))
+		}
 	}
 	if all.total() == 0 {
 		return fmt.Errorf("no such package: %s", strings.Join(dirs, " "))
 	}
-	fmt.Printf("%-14s %s\n", "all", all)
-	if score := all.score(); score < least {
-		return fmt.Errorf("the tests notice %.1f %% of the changes, less than %g %%", score, least)
+	if len(table) > 1 {
+		fmt.Printf("\n%s\n%-18s %s\n", strings.Join(table, "\n"), "all", all)
 	}
-	return nil
+	if score := all.score(); score < least.all {
+		low = append(low, fmt.Errorf("the tests notice %.1f %% of all changes, less than %g %%", score, least.all))
+	}
+	return errors.Join(low...)
 }
 
 // tally is what became of the mutants.

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
 	"os"
 	"slices"
 	"strings"
@@ -9,7 +13,13 @@ import (
 
 const sample = `package sample
 
-import "strings"
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
 
 const most = 2 * 8
 
@@ -37,14 +47,33 @@ func never(n int) int {
 	n++
 	return n
 }
+
+type box struct{ age time.Duration }
+
+func wait(ctx context.Context, from, to string, log *slog.Logger) (b box, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	log.Info("waiting", "longest", 5*time.Second, "less", most-len(to))
+	if err := move(ctx, from, to); err != nil {
+		return box{age: time.Second}, fmt.Errorf("move: %w", err)
+	}
+	return b, nil
+}
+
+func move(ctx context.Context, _, _ string) error { return ctx.Err() }
 `
 
 func TestWhatIsChanged(t *testing.T) {
-	next := 0
-	_, found, err := rewrite("sample.go", []byte(sample), &next)
-	if err != nil {
+	p := &code{fset: token.NewFileSet(), trees: map[string]*ast.File{}}
+	var err error
+	if p.trees["sample.go"], err = parser.ParseFile(p.fset, "sample.go", sample, parser.SkipObjectResolution); err != nil {
 		t.Fatal(err)
 	}
+	if err := p.check(importer.Default()); err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	_, found := p.rewrite("sample.go", []byte(sample), &next)
 	var got []string
 	for _, m := range found {
 		got = append(got, m.String())
@@ -79,13 +108,13 @@ func TestChangesAreTriedOneByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (tally{killed: 12, survived: 5, unreached: 4}); got != want {
+	if want := (tally{killed: 12, survived: 5, unreached: 14}); got != want {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 	if after, err := os.ReadFile("pkg/sample.go"); err != nil || string(after) != sample {
 		t.Errorf("the source was changed: %v", err)
 	}
-	if err := run(t.Context(), []string{"none"}, 90, 1); err == nil {
+	if err := run(t.Context(), []string{"none"}, bars{90, 85}, 1); err == nil {
 		t.Error("an unknown package: got no error")
 	}
 }
@@ -106,25 +135,35 @@ func TestClamp(t *testing.T) {
 func TestMachine(t *testing.T) { t.Error("is skipped") }
 `
 
-const changes = `11: len(words) == 0 && !strings.Contains(words[0], "x"): || for &&
-11: len(words) == 0: turned around
-11: n < low || len(words) == 0 && !strings.Contains(words[0], "x"): && for ||
-11: n < low: the bound moved
-11: n < low: turned around
-12: !strings.Contains(words[0], "x"): turned around
-13: false: the other is returned
-13: low + 1: - for +
-14: n > high: the bound moved
-14: n > high: turned around
-15: min(n, most, high): max
-15: n = min(n, most, high): left out
-18: i < len(words): the bound moved
-18: i < len(words): turned around
-19: words[i] == "stop": turned around
-20: break: left out
-22: i * 2: + for *
-22: out -= i * 2: left out
-24: flag(ok) != false: turned around
-24: out - n: + for -
-28: n++: left out
+const changes = `17: len(words) == 0 && !strings.Contains(words[0], "x"): || for &&
+17: len(words) == 0: turned around
+17: n < low || len(words) == 0 && !strings.Contains(words[0], "x"): && for ||
+17: n < low: the bound moved
+17: n < low: turned around
+18: !strings.Contains(words[0], "x"): turned around
+19: false: the other is returned
+19: low + 1: - for +
+20: n > high: the bound moved
+20: n > high: turned around
+21: min(n, most, high): max
+21: n = min(n, most, high): left out
+24: i < len(words): the bound moved
+24: i < len(words): turned around
+25: words[i] == "stop": turned around
+26: break: left out
+28: i * 2: + for *
+28: out -= i * 2: left out
+30: flag(ok) != false: turned around
+30: out - n: + for -
+34: n++: left out
+41: 5*time.Second: + for *
+41: 5*time.Second: longer
+42: defer cancel(): left out
+44: err != nil: turned around
+44: from: swapped with to
+45: fmt.Errorf("move: %w", err): another error
+45: fmt.Errorf("move: %w", err): no error
+45: time.Second: longer
+50: ctx.Err(): another error
+50: ctx.Err(): no error
 `

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -30,7 +31,7 @@ func (t target) try(ctx context.Context, parallel int) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	reached, limit, err := t.baseline(ctx, dir)
+	reach, err := t.baseline(ctx, dir, parallel)
 	if err != nil {
 		return tally{}, err
 	}
@@ -42,27 +43,20 @@ func (t target) try(ctx context.Context, parallel int) (tally, error) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			why := "no test reaches it"
-			if reached[m.id] {
-				if t.notices(ctx, dir, m.id, limit) {
-					mu.Lock()
-					got.killed++
-					mu.Unlock()
-					return
-				}
-				why = "no test fails"
-			}
+			noticed := t.notices(ctx, dir, m.id, reach[m.id])
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case ctx.Err() != nil:
-				return
-			case reached[m.id]:
+			case noticed:
+				got.killed++
+			case len(reach[m.id]) > 0:
 				got.survived++
+				fmt.Printf("%s (no test fails)\n", m)
 			default:
 				got.unreached++
+				fmt.Printf("%s (no test reaches it)\n", m)
 			}
-			fmt.Printf("%s (%s)\n", m, why)
 		})
 	}
 	wg.Wait()
@@ -77,6 +71,10 @@ func (t target) build(ctx context.Context, dir string) ([]mutant, error) {
 	}
 	var all []mutant
 	overlay := map[string]string{}
+	p, err := load(ctx, t.dir)
+	if err != nil {
+		return nil, err
+	}
 	name := ""
 	next := 0
 	for _, file := range files {
@@ -87,10 +85,10 @@ func (t target) build(ctx context.Context, dir string) ([]mutant, error) {
 		if name == "" {
 			name = packageOf(src)
 		}
-		changed, found, err := rewrite(file, src, &next)
-		if err != nil {
-			return nil, err
+		if p.trees[file] == nil {
+			continue // for another system
 		}
+		changed, found := p.rewrite(file, src, &next)
 		all = append(all, found...)
 		overlay[file] = filepath.Join(dir, filepath.Base(file))
 		if err := os.WriteFile(overlay[file], changed, 0o600); err != nil {
@@ -147,50 +145,114 @@ func packageOf(src []byte) string {
 	return ""
 }
 
-// baseline runs the tests with no change in force. It returns the mutants that
-// they come by, and how long a run with one may take: one that takes longer
-// hangs, which is noticed, too.
-func (t target) baseline(ctx context.Context, dir string) (reached map[int]bool, limit time.Duration, err error) {
-	file := filepath.Join(dir, "reached")
+// reach says which tests come by a mutant, and how long all of them take.
+type reach map[int][]reaching
+
+type reaching struct {
+	test string
+	took time.Duration
+}
+
+// baseline runs each test by itself, with no change in force.
+func (t target) baseline(ctx context.Context, dir string, parallel int) (reach, error) {
+	out, err := t.test(ctx, dir, "", "-test.list", ".")
+	if err != nil {
+		return nil, fmt.Errorf("list the tests: %w\n%s", err, out)
+	}
+	var tests []string
+	for line := range strings.Lines(string(out)) {
+		if name := strings.TrimSpace(line); strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz") {
+			tests = append(tests, name)
+		}
+	}
+	all, failed := reach{}, []error{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i, name := range tests {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			begun := time.Now()
+			ids, err := t.reached(ctx, filepath.Join(dir, "reached"+strconv.Itoa(i)), dir, name)
+			took := time.Since(begun)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", name, err))
+			}
+			for _, id := range ids {
+				all[id] = append(all[id], reaching{name, took})
+			}
+		})
+	}
+	wg.Wait()
+	return all, errors.Join(failed...)
+}
+
+// reached runs one test and returns the mutants that it comes by.
+func (t target) reached(ctx context.Context, file, dir, name string) (ids []int, err error) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	begun := time.Now()
-	if out, err := t.test(ctx, dir, "PODD_REACHED="+file); err != nil {
-		return nil, 0, fmt.Errorf("the tests fail without a change: %w\n%s", err, out)
+	if out, err := t.test(ctx, dir, "PODD_REACHED="+file, "-test.run", "^"+name+"$"); err != nil {
+		return nil, fmt.Errorf("it fails without a change: %w\n%s", err, out)
 	}
-	limit = 10*time.Since(begun) + 20*time.Second
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	reached = map[int]bool{}
 	for _, word := range strings.Fields(string(text)) {
 		id, err := strconv.Atoi(word)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		reached[id] = true
+		ids = append(ids, id)
 	}
-	return reached, limit, nil
+	return ids, nil
 }
 
-// notices says that a test fails, or hangs, with this change in force.
-func (t target) notices(ctx context.Context, dir string, id int, limit time.Duration) bool {
-	within, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	_, err := t.test(within, dir, "PODD_MUTANT="+strconv.Itoa(id))
-	return err != nil && ctx.Err() == nil
+// notices says that a test fails, or hangs, with this change in force. The fastest are asked
+// first; one that takes far longer than it did without the change hangs.
+func (t target) notices(ctx context.Context, dir string, id int, tests []reaching) bool {
+	slices.SortFunc(tests, func(a, b reaching) int { return cmp.Compare(a.took, b.took) })
+	const fast = 8
+	for len(tests) > 0 {
+		now := tests[:min(fast, len(tests))]
+		tests = tests[len(now):]
+		var names []string
+		limit := 10 * time.Second
+		for _, r := range now {
+			names = append(names, r.test)
+			limit += 5 * r.took
+		}
+		within, cancel := context.WithTimeout(ctx, limit)
+		_, err := t.test(within, dir, "PODD_MUTANT="+strconv.Itoa(id), "-test.run", "^("+strings.Join(names, "|")+")$")
+		cancel()
+		if err != nil {
+			return ctx.Err() == nil
+		}
+	}
+	return false
 }
 
-func (t target) test(ctx context.Context, dir, env string) ([]byte, error) {
-	args := []string{"-test.failfast", "-test.short"}
+// test runs the tests of the package with args. Where this is root's, they run in namespaces
+// of their own, in which only temporary directories can be written: a change may make of a
+// path, or of a process' number, that of anything.
+func (t target) test(ctx context.Context, dir, env string, args ...string) ([]byte, error) {
+	args = append([]string{filepath.Join(dir, "test"), "-test.failfast", "-test.short"}, args...)
 	if t.skip != "" {
 		args = append(args, "-test.skip", t.skip)
 	}
-	c := exec.CommandContext(ctx, filepath.Join(dir, "test"), args...)
+	if os.Geteuid() == 0 {
+		args = append([]string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", secluded, dir}, args...)
+	}
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Dir = t.dir
 	c.Env = append(os.Environ(), env)
 	c.WaitDelay = time.Second
 	return c.CombinedOutput()
 }
+
+// secluded runs "$@". Its $0 is a directory that can be written as well.
+const secluded = `mount --bind "$0" "$0" && mount -t tmpfs -o size=1g tmpfs /var/tmp && mount -o remount,ro,bind / && TMPDIR=/var/tmp exec "$@"`
