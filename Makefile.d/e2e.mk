@@ -1,4 +1,4 @@
-# The tests on the real runtime; make test runs them too. RUN='TestName' picks;
+# The tests on the real runtime, which make test and make test-all run too. RUN='TestName' picks;
 # RACE=1 has podd built with the race detector, as before an issue is called done:
 # it needs three times the processor, which make test has not to spare.
 

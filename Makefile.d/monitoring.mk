@@ -1,4 +1,4 @@
-# What measures the nodes of a cluster, for the tests of a node of a cluster (make e2e, make test): each is
+# What measures the nodes of a cluster, for the tests of a node of a cluster (make e2e, make test-all): each is
 # built or fetched once and kept in ~/.cache/podd.
 
 # Upstream's metrics-server, behind kubectl top: $$metricsserver.

@@ -3,7 +3,7 @@
 #   make parity SCENARIO='sidecar*'      some
 #   make parity AGENT=podd               podd only, against the kubelet's last records
 #   make parity V=1                      known differences too
-#   make parity-ci                       the part that `make test` has
+#   make parity-ci                       the part that `make test-all` has
 # The kubelet, and the apiserver that some scenarios need, are built once (3 to 4 minutes each) and kept
 # in ~/.cache/podd.
 

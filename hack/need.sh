@@ -37,3 +37,17 @@ need_go() {
 	*) die "Go 1.26 or newer is needed and ${v:-an unknown version} found; see https://go.dev/dl" ;;
 	esac
 }
+
+# debian_mirror SUITE prints the address from which apt here gets Debian, that of SUITE if
+# there are several.
+debian_mirror() {
+	uri=${PODD_DEBIAN_MIRROR:-}
+	[ -n "$uri" ] || uri=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' "Created-By: Packages" |
+		awk -v suite="$1" '
+			$1 ~ /debian-security/ { next }
+			$2 == suite { exact = $1 }
+			$1 ~ /debian\/?$/ { debian = $1 }
+			END { print exact ? exact : debian }')
+	[ -n "$uri" ] || die "apt on this machine knows no Debian mirror; name one: PODD_DEBIAN_MIRROR=http://… make …"
+	echo "$uri"
+}

@@ -3,8 +3,8 @@
 // are kept in the file -total over several runs; -sum prints those of the cases
 // (subtests), once more what each failed test complained of, and then, as its last
 // line, "N passed, N failed, N skipped", the tests that they are within, and fails if
-// any did. Without root it fails too, since what
-// needs root was skipped: that is no pass.
+// any did. A skipped test that -skips does not list counts as failed. Without root it
+// fails too, since what needs root was skipped: that is no pass.
 //
 // gotestsum (v1.13.0 was tried) would spare the reading of events only. Its closing
 // line cannot be chosen ("DONE 9 tests, 2 skipped, 3 failures"), and counts cases
@@ -71,9 +71,9 @@ type event struct {
 // report reads events until their end. Output of a test is held back until its
 // result is known; only a failure's is shown. Where live is set, that of a test
 // that is no case of another is shown as it comes.
-func report(r io.Reader, w io.Writer, live bool) (counts, error) {
+func report(r io.Reader, w io.Writer, how how) (counts, error) {
 	var c counts
-	held := output{w: w, live: live, of: map[name][]string{}}
+	held := output{w: w, how: how, of: map[name][]string{}}
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -94,11 +94,17 @@ func report(r io.Reader, w io.Writer, live bool) (counts, error) {
 	}
 }
 
+// how says what is shown, and what may be skipped.
+type how struct {
+	live  bool
+	skips skips
+}
+
 // output is what tests have printed that have no result yet.
 type output struct {
-	w    io.Writer
-	live bool
-	of   map[name][]string
+	w io.Writer
+	how
+	of map[name][]string
 }
 
 // name is a test's.
@@ -148,12 +154,15 @@ func (c *counts) take(e event, held output) {
 			}
 			of = c.Cases
 		}
-		switch e.Action {
-		case "pass":
+		switch {
+		case e.Action == "pass":
 			of.Passed++
-		case "skip":
+		case e.Action == "skip" && held.skips.mayBe(id):
 			of.Skipped++
-		case "fail":
+		case e.Action == "skip":
+			of.Failed++
+			c.Complaints = append(c.Complaints, complaint(e.Package+" "+e.Test+" was skipped, and is not among the tests that may be", held.of[id]))
+		default:
 			of.Failed++
 			c.Complaints = append(c.Complaints, complaint(e.Package+" "+e.Test, held.of[id]))
 		}
@@ -241,11 +250,12 @@ func run() error {
 	total := flag.String("total", "", "file that keeps the counts")
 	dir := flag.String("dir", "", "module in which to run, where it is not this one")
 	live := flag.Bool("live", false, "show what the tests print as it comes; that of their cases only if they fail")
-	sum := flag.Bool("sum", false, "print the counts and remove the file")
+	skipped := flag.String("skips", "", "file of the tests that may be skipped; any may without one, or without root")
+	sum := flag.Bool("sum", false, "print the counts")
 	flag.Parse()
 	if *sum {
 		all, err := add(*total, counts{})
-		if err := errors.Join(err, os.Remove(*total)); err != nil {
+		if err != nil {
 			return err
 		}
 		fmt.Printf("cases within the tests: %v\n", deref(all.Cases))
@@ -254,6 +264,10 @@ func run() error {
 		}
 		fmt.Println(all)
 		return verdict(all, os.Geteuid() == 0)
+	}
+	allowed, err := readSkips(*skipped, os.Geteuid() == 0)
+	if err != nil {
+		return err
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)
 	cmd.Dir, cmd.Stderr = *dir, os.Stderr
@@ -264,7 +278,7 @@ func run() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c, err := report(out, os.Stdout, *live)
+	c, err := report(out, os.Stdout, how{*live, allowed})
 	ended := cmd.Wait()
 	if ended != nil && c.Failed == 0 {
 		c.Failed++ // it ended for another reason than a test: that is no pass

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -25,7 +26,7 @@ func TestReportShowsFailuresAndCountsAll(t *testing.T) {
 {"Action":"fail","Package":"q","FailedBuild":"q"}
 `
 	var out bytes.Buffer
-	got, err := report(strings.NewReader(events), &out, false)
+	got, err := report(strings.NewReader(events), &out, how{})
 	want := counts{
 		Passed: 1, Failed: 2, Skipped: 1, Cases: &counts{Passed: 2},
 		Complaints: []string{"failed: p TestBad\n    bad_test.go:1: got 1, want 2", "failed to build: q"},
@@ -57,7 +58,7 @@ func TestLiveOutputIsShownOnceAndBeforeTheResult(t *testing.T) {
 		events + end: "    first\n    of a bad case\n    last\n",
 	} {
 		var out bytes.Buffer
-		if _, err := report(strings.NewReader(events), &out, true); err != nil || out.String() != want {
+		if _, err := report(strings.NewReader(events), &out, how{live: true}); err != nil || out.String() != want {
 			t.Errorf("got %q, %v, want %q", &out, err, want)
 		}
 	}
@@ -128,5 +129,50 @@ func TestRunsBesideOneAnotherLoseNoCount(t *testing.T) {
 	runs.Wait()
 	if got, err := add(total, counts{}); err != nil || got.Passed != 100 || deref(got.Cases).Skipped != 50 {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestASkippedTestThatIsNotListedFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "skips.txt")
+	const list = "# tests\n\np TestListed needs a printer\np TestCases/one needs two\np TestAll needs three\n"
+	if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := readSkips(file, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = `{"Action":"skip","Package":"p","Test":"TestListed"}
+{"Action":"skip","Package":"p","Test":"TestCases/one"}
+{"Action":"skip","Package":"p","Test":"TestCases/two"}
+{"Action":"skip","Package":"p","Test":"TestAll/any"}
+{"Action":"skip","Package":"q","Test":"TestListed"}
+{"Action":"output","Package":"p","Test":"TestNew","Output":"    new_test.go:1: no printer\n"}
+{"Action":"skip","Package":"p","Test":"TestNew"}
+`
+	var out bytes.Buffer
+	got, err := report(strings.NewReader(events), &out, how{skips: allowed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := counts{Skipped: 1, Failed: 2, Cases: &counts{Skipped: 2, Failed: 1}}
+	complaints := strings.Join(got.Complaints, "\n")
+	got.Complaints = nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, cases %+v", got, got.Cases)
+	}
+	for _, want := range []string{"p TestCases/two was skipped", "q TestListed was skipped", "p TestNew was skipped, and is not among the tests that may be\n    new_test.go:1: no printer"} {
+		if !strings.Contains(complaints, want) {
+			t.Errorf("%q is not in\n%s", want, complaints)
+		}
+	}
+	if err := os.WriteFile(file, []byte("p TestListed\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSkips(file, true); err == nil || !strings.Contains(err.Error(), "skips.txt:1: ") {
+		t.Errorf("a row without a reason: got %v", err)
+	}
+	if any, err := readSkips(file, false); err != nil || !any.mayBe(name{"p", "TestNew"}) {
+		t.Errorf("without root: %v", err)
 	}
 }

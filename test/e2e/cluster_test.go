@@ -61,7 +61,7 @@ func meetWith(t *testing.T, users []string, args ...string) *member {
 	t.Helper()
 	binary := os.Getenv("PODD_TEST_APISERVER")
 	if binary == "" {
-		t.Skip("PODD_TEST_APISERVER is not set: make test sets it to a kube-apiserver")
+		t.Skip("PODD_TEST_APISERVER is not set: make test-all sets it to a kube-apiserver")
 	}
 	e := prepare(t)
 	m := &member{e, &cluster.APIServer{

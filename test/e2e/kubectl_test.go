@@ -26,7 +26,7 @@ func (m *member) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	m.Helper()
 	binary := os.Getenv("PODD_TEST_KUBECTL")
 	if binary == "" {
-		m.Skip("PODD_TEST_KUBECTL is not set: make test sets it to upstream's kubectl")
+		m.Skip("PODD_TEST_KUBECTL is not set: make test-all sets it to upstream's kubectl")
 	}
 	config := filepath.Join(m.podd.Dir, "admin.kubeconfig")
 	if err := m.server.Kubeconfig(config); err != nil {

@@ -22,7 +22,7 @@ func (m *member) kubelet() *testnode.Kubelet {
 	m.Helper()
 	binary := os.Getenv("PODD_TEST_KUBELET")
 	if binary == "" {
-		m.Skip("PODD_TEST_KUBELET is not set: make test sets it to a kubelet")
+		m.Skip("PODD_TEST_KUBELET is not set: make test-all sets it to a kubelet")
 	}
 	k := testnode.NewKubelet(m.node.Place, m.node.Containerd.Endpoint(), binary)
 	k.Dir = filepath.Join(m.podd.Dir, "kubelet")

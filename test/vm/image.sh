@@ -33,21 +33,7 @@ fi
 [ "$(id -u)" = 0 ] || die "building the image needs root"
 need_deb mmdebstrap mmdebstrap e2fsprogs mkfs.ext4 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
 
-# mirror prints the address from which apt here gets Debian.
-mirror() {
-	if [ -n "${PODD_DEBIAN_MIRROR:-}" ]; then
-		echo "$PODD_DEBIAN_MIRROR"
-		return
-	fi
-	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' "Created-By: Packages" |
-		awk -v suite="$suite" '
-			$1 ~ /debian-security/ { next }
-			$2 == suite { exact = $1 }
-			$1 ~ /debian\/?$/ { debian = $1 }
-			END { print exact ? exact : debian }'
-}
-uri=$(mirror)
-[ -n "$uri" ] || die "apt on this machine knows no Debian mirror; name one: PODD_DEBIAN_MIRROR=http://… make test-vm"
+uri=$(debian_mirror "$suite")
 
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/new.XXXXXX")

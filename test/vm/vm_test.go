@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -232,13 +233,39 @@ func image(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// payload makes the second disk: the tree that `make install` needs, the test
-// image, and the guest's script.
+// made is the second disk, which all machines read: the tree that `make install` needs, the
+// test image, and the guest's script.
+var made struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if made.dir != "" {
+		_ = os.RemoveAll(made.dir)
+	}
+	os.Exit(code)
+}
+
+// payload returns the second disk's file.
 func payload(t *testing.T, repo string) string {
 	t.Helper()
-	dir := t.TempDir()
-	tree := filepath.Join(dir, "payload")
-	script := `set -eu
+	made.once.Do(func() {
+		if made.dir, made.err = os.MkdirTemp("", "podd-vm"); made.err == nil {
+			made.err = makePayload(repo, filepath.Join(made.dir, "payload"))
+		}
+	})
+	if made.err != nil {
+		t.Fatal(made.err)
+	}
+	return filepath.Join(made.dir, "payload.img")
+}
+
+// makePayload makes the directory tree, and of it tree.img.
+func makePayload(repo, tree string) error {
+	const script = `set -eu
 mkdir -p "$tree/src/build/runtime" "$tree/src/build/images"
 cp -a Makefile Makefile.d systemd hack config README.md "$tree/src/"
 cp -a build/podd "$tree/src/build/"
@@ -249,11 +276,11 @@ CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/quota.test" ./volumes/quota
 CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/kernel.test" ./stats/kernel
 size=$(du -sk "$tree" | cut -f1)
 PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -L payload -O ^has_journal -d "$tree" "$tree.img" "$((size * 11 / 10 + 16384))k" >/dev/null`
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir = repo
 	cmd.Env = append(os.Environ(), "tree="+tree)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make the payload (make build runtime first): %v\n%s", err, out)
+		return fmt.Errorf("make the payload (make build runtime first): %w\n%s", err, out)
 	}
-	return tree + ".img"
+	return nil
 }
