@@ -23,8 +23,11 @@ const (
 	// DefaultMax and DefaultMaxPerPod bound the events that are kept.
 	DefaultMax       = 1000
 	DefaultMaxPerPod = 50
-	// MaxMessage bounds a message, in bytes, as the API does.
-	MaxMessage = 1024
+	// MaxMessage bounds a message, in bytes: what the kubelet keeps of a probe's output (10 KiB),
+	// and the words before it.
+	MaxMessage = 11 << 10
+	// maxLogged is how much of a message the log has, in bytes.
+	maxLogged = 1 << 10
 	// logEvery is how often repeats of one event are logged above Debug.
 	logEvery = 10 * time.Minute
 	// logBurst and logPerMinute bound the lines that one pod's events write
@@ -139,7 +142,7 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 		h = &history{kinds: map[kind]*similar{}, fresh: map[about]*bucket{}, lines: bucket{left: logBurst, filled: now}}
 		r.pods[object.UID] = h
 	}
-	e := r.addLocked(h, object, news{eventType, reason, short(message)}, now)
+	e := r.addLocked(h, object, news{eventType, reason, short(message, MaxMessage)}, now)
 	if e == nil {
 		r.mu.Unlock()
 		return
@@ -152,7 +155,7 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 	}
 	name := strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")
 	r.log.Log(context.Background(), level, "event", strings.ToLower(object.Kind), name, "uid", object.UID,
-		"type", eventType, "reason", reason, "message", event.Message, "count", event.Count)
+		"type", eventType, "reason", reason, "message", short(event.Message, maxLogged), "count", event.Count)
 }
 
 // news is what an event says.
@@ -164,7 +167,7 @@ func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n news, now 
 	k := kind{object.Namespace, object.Name, n.eventType, n.reason}
 	combined := h.alikeLocked(k, n.message, now)
 	if combined {
-		n.message = short(combinedPrefix + n.message)
+		n.message = short(combinedPrefix+n.message, MaxMessage)
 	}
 	same := func(e *entry) bool {
 		o := &e.event.InvolvedObject
@@ -316,14 +319,14 @@ func (r *Recorder) List(f Filter) []*v1.Event {
 // ends that. Many events between two receptions are one.
 func (r *Recorder) Watch() (<-chan struct{}, func()) { return r.changes.Subscribe() }
 
-// short cuts a message to MaxMessage bytes, between characters.
-func short(s string) string {
+// short cuts a message to some bytes, between characters.
+func short(s string, most int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= MaxMessage {
+	if len(s) <= most {
 		return s
 	}
 	const more = " …"
-	n := MaxMessage - len(more)
+	n := most - len(more)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}

@@ -135,12 +135,20 @@ func TestContainersAreNamedAsTheKubeletNamesThem(t *testing.T) {
 }
 
 func TestMessageIsBounded(t *testing.T) {
-	r := New(Config{})
-	r.Event(aPod("a"), v1.EventTypeNormal, "Failed", strings.Repeat("ä", 5000))
-	r.Event(aPod("a"), v1.EventTypeNormal, "Failed", "a\xffb")
-	for _, e := range r.List(Filter{}) {
-		if len(e.Message) > MaxMessage || !utf8.ValidString(e.Message) {
+	var log bytes.Buffer
+	r := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	long, longer := strings.Repeat("ä", MaxMessage/2), strings.Repeat("ä", MaxMessage)
+	for _, message := range []string{long, longer, "a\xffb"} {
+		r.Event(aPod("a"), v1.EventTypeNormal, "Failed", message)
+	}
+	for i, e := range r.List(Filter{}) {
+		if len(e.Message) > MaxMessage || !utf8.ValidString(e.Message) || i == 0 && e.Message != long || i == 1 && len(e.Message) < MaxMessage-len(" …")-1 {
 			t.Errorf("got %d bytes, valid %v; want at most %d, valid", len(e.Message), utf8.ValidString(e.Message), MaxMessage)
+		}
+	}
+	for line := range strings.Lines(log.String()) {
+		if len(line) > maxLogged+300 {
+			t.Errorf("a line of the log has %d bytes", len(line))
 		}
 	}
 }

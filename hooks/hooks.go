@@ -52,8 +52,7 @@ func New(cfg Config) *Runner {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	// Without HTTP/2, as upstream's client for handlers.
-	return &Runner{cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics), transport: httpget.NewTransport(false)}
+	return &Runner{cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics), transport: httpget.NewHookTransport()}
 }
 
 // Run runs one handler and blocks until it ended or ctx did, which then is an

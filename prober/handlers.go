@@ -27,7 +27,7 @@ type handlers struct {
 }
 
 func newHandlers(execer Execer, g *gate) *handlers {
-	return &handlers{execer: execer, gate: g, transport: httpget.NewTransport(true)}
+	return &handlers{execer: execer, gate: g, transport: httpget.NewProbeTransport()}
 }
 
 // ask runs a probe's handler once. It ends with ctx, and soon after j.timeout.
@@ -116,11 +116,9 @@ func (h *handlers) http(ctx context.Context, j job) answer {
 	body, err := httpget.ReadBody(resp.Body)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		// Upstream treats this as a probe that could not be run, and therefore never
-		// restarts a container whose server hangs within a response. By the API a
-		// probe that exceeds timeoutSeconds has failed; so a path that streams, less
-		// than MaxBody in that time, is not suitable for a probe.
-		return answer{verdict: failure, message: err.Error() + " (Client.Timeout or context cancellation while reading body)"}
+		// As upstream, a probe that could not be run, not one that failed: a path that
+		// streams, less than MaxBody in that time, restarts no container.
+		return answer{verdict: failure, err: fmt.Errorf("%w (Client.Timeout or context cancellation while reading body)", err)}
 	case err != nil:
 		return answer{verdict: failure, err: err}
 	case resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest:

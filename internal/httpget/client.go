@@ -33,22 +33,29 @@ func Dialer() *net.Dialer {
 	}}
 }
 
-// NewTransport returns the transport for requests to pods: without a proxy,
+// NewProbeTransport returns the transport for probes: without a proxy,
 // verification of certificates, keep-alive or compression; HTTP/2 only if TLS
-// negotiates it and http2 allows it. A request's context bounds reading its
-// response's body, too.
-func NewTransport(http2 bool) http.RoundTripper {
+// negotiates it. A request's context bounds reading its response's body, too.
+func NewProbeTransport() http.RoundTripper { return newTransport(false) }
+
+// NewHookTransport returns that for lifecycle handlers: as for probes, but without HTTP/2,
+// and requests have the headers of upstream's client for handlers, which offers to keep the
+// connection and to unpack gzip. Connections are closed all the same.
+func NewHookTransport() http.RoundTripper { return newTransport(true) }
+
+func newTransport(hook bool) http.RoundTripper {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(http2)
-	return transport{newPlain(), &http.Transport{
+	protocols.SetHTTP2(!hook)
+	return transport{newPlain(hook), &http.Transport{
 		DialContext: Dialer().DialContext,
 		// A pod's certificate names its service, if anything; upstream verifies none,
 		// and nothing confidential is sent.
 		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as documented for httpGet
 		TLSHandshakeTimeout:    10 * time.Second,
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
+		DisableKeepAlives:      !hook,
+		DisableCompression:     !hook,
+		MaxIdleConnsPerHost:    -1, // none is kept
 		MaxResponseHeaderBytes: maxHeaders,
 		WriteBufferSize:        1 << 10,
 		ReadBufferSize:         2 << 10,

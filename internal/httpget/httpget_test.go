@@ -110,7 +110,7 @@ func TestRedirectsStayOnTheHost(t *testing.T) {
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
-	client := http.Client{Transport: NewTransport(true), CheckRedirect: CheckRedirect}
+	client := http.Client{Transport: NewProbeTransport(), CheckRedirect: CheckRedirect}
 	for path, want := range map[string]int{"/same": http.StatusTeapot, "/other": http.StatusTemporaryRedirect, "/loop": 0} {
 		resp, err := client.Get(server.URL + path)
 		if want == 0 {
@@ -139,7 +139,7 @@ func TestNothingIsAskedWithoutAHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := http.Client{Transport: NewTransport(true), CheckRedirect: CheckRedirect}
+		client := http.Client{Transport: NewProbeTransport(), CheckRedirect: CheckRedirect}
 		resp, err := client.Do(req)
 		if err == nil {
 			_ = resp.Body.Close()
@@ -163,7 +163,7 @@ func TestHeaderFloodsAreCut(t *testing.T) {
 		w.Header().Set("X-Flood", strings.Repeat("x", 1<<20))
 	}))
 	defer server.Close()
-	client := http.Client{Transport: NewTransport(true)}
+	client := http.Client{Transport: NewProbeTransport()}
 	if resp, err := client.Get(server.URL); err == nil {
 		_ = resp.Body.Close()
 		t.Error("got a response with 1 MiB of headers, want an error")

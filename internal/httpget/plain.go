@@ -19,12 +19,14 @@ import (
 type plain struct {
 	dialer *net.Dialer
 	spare  *sync.Pool // of *buffers
+	// hook has requests offer what NewHookTransport says.
+	hook bool
 }
 
-func newPlain() plain {
+func newPlain(hook bool) plain {
 	return plain{Dialer(), &sync.Pool{New: func() any {
 		return &buffers{in: bufio.NewReaderSize(nil, 2<<10), out: bufio.NewWriterSize(nil, 1<<10)}
-	}}}
+	}}, hook}
 }
 
 // buffers are those of an exchange: half of what it would allocate.
@@ -56,7 +58,7 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
-	x := &exchange{req: req, conn: conn, spare: t.spare, buffers: t.spare.Get().(*buffers)}
+	x := &exchange{req: req, conn: conn, spare: t.spare, hook: t.hook, buffers: t.spare.Get().(*buffers)}
 	// A call that blocks in the kernel is interrupted with the context, too.
 	x.release = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	resp, err := x.do()
@@ -82,12 +84,17 @@ type exchange struct {
 	release func() bool
 	body    io.ReadCloser
 	spare   *sync.Pool
+	hook    bool
 	buffers *buffers // nil once closed
 }
 
 func (x *exchange) do() (*http.Response, error) {
 	once := *x.req // a RoundTripper changes no request
-	once.Close = true
+	once.Close = !x.hook
+	if x.hook && once.Header.Get("Accept-Encoding") == "" {
+		once.Header = once.Header.Clone()
+		once.Header.Set("Accept-Encoding", "gzip") // the body is not looked at
+	}
 	out, buffered := x.buffers.out, x.buffers.in
 	out.Reset(x.conn)
 	if err := once.Write(out); err != nil {
