@@ -44,6 +44,7 @@ type Difference struct {
 	//	count of event [CONTAINER] TYPE REASON
 	//	order of events [CONTAINER]
 	//	trace                                a line that containers wrote
+	//	contradiction                        what a side showed that cannot be
 	Field string
 	// Kubelet and Podd are what the sides have there; none for nothing.
 	Kubelet, Podd string
@@ -112,6 +113,7 @@ func compareSeries(a, b *Series) []pair {
 	for _, axis := range keys(a.Axes, b.Axes) {
 		all = append(all, compareSpans(axis, a.Axes[axis], b.Axes[axis])...)
 	}
+	all = append(all, compareLines("contradiction", a.Contradictions, b.Contradictions)...)
 	for _, path := range keys(a.Final, b.Final) {
 		x, inA := a.Final[path]
 		y, inB := b.Final[path]

@@ -20,12 +20,16 @@
 // Events. For each pod and container: which there are by type and reason, their
 // messages, the order of their first occurrences, and for Created, Started and
 // Killing the counts, unless the script ends in the middle of something. The counts
-// of others depend on when the agents sync. An event of both sides with different
+// of others depend on when the agents sync, and may not be far apart. An event of both sides with different
 // messages is one difference; its place in the order is compared all the same.
 //
 // Traces. What the containers themselves wrote to /out/trace, line by line: the
 // order in which they were started and stopped across a pod, what the kernel told
 // them of their identity and limits, and what probes and hooks sent them.
+//
+// What a side shows that cannot be, whatever the other shows: an end before the start,
+// an address outside the pods' network, two IDs of one image. An agent that runs and does
+// not show its pods for twenty seconds fails the scenario.
 //
 // Times, IDs, addresses, ports and the paths of the two nodes are ignored, and so is
 // what gRPC puts before a runtime's error ("rpc error: code = Unknown desc = "),
@@ -59,7 +63,8 @@
 //     Flapping counts transitions, not time; what recurs after a restart is another
 //     state, since the restarts are part of it. Not counted is what the kubelet shows
 //     of the last life, for less than blink, after it has counted the next: ready.
-//   - An end with the back-off after it lasts roughly as long on both sides.
+//   - An end with the back-off after it lasts as long on both sides, but that the
+//     kubelet, which looks late, may take twice as long.
 //   - An agent that is restarted lists its pods before it has decided about them,
 //     sometimes for less than the interval of the poller. The first state after a
 //     start may be missing on the other side if podd showed it in one poll, or the

@@ -36,10 +36,13 @@ type Series struct {
 	Axes map[string][]Span `json:"axes"`
 	// Final is the last status, flattened: path to value.
 	Final map[string]string `json:"final"`
+	// Contradictions are what was shown that cannot be.
+	Contradictions []string `json:"contradictions,omitempty"`
 }
 
 // watched is one pod name of a scenario while its script runs.
 type watched struct {
+	sane    *sanity // its side's, whose lock is held while a look is taken in
 	mu      sync.Mutex
 	series  []*Series
 	text    string            // the manifest in place; empty when there is none
@@ -130,6 +133,11 @@ func (w *watched) see(p *v1.Pod, asked, at time.Time) {
 	}
 	w.looked = w.looked || len(p.Status.Conditions) > 0
 	w.noteLocked(p, at)
+	for _, c := range w.sane.contradictions(p) {
+		if s := w.series[w.present]; !slices.Contains(s.Contradictions, c) {
+			s.Contradictions = append(s.Contradictions, c)
+		}
+	}
 }
 
 // noteLocked goes on with the sequences.

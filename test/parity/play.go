@@ -173,7 +173,7 @@ func (p *play) watch(text, as, key string) error {
 	for _, name := range names {
 		w := p.pods[name]
 		if w == nil {
-			w = &watched{}
+			w = &watched{sane: p.side.sane}
 			p.pods[name] = w
 			p.side.mu.Lock()
 			p.side.watched[name] = w

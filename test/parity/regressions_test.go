@@ -131,6 +131,9 @@ var regressions = map[string]func(r *Record){
 	"another order beside one that is excused":     func(r *Record) { e := r.Events["s"]; e[0], e[1] = e[1], e[0] },
 	"an order of the pod's behind its FailedMount": func(r *Record) { e := r.Events["s"]; e[1], e[2] = e[2], e[1] },
 	"started twice, told twice":                    func(r *Record) { r.Events["s"][5].Count = 3 },
+	"pulled fifty times":                           func(r *Record) { r.Events["s"][3].Count = 50 },
+	"Unhealthy told 6,000 times":                   func(r *Record) { r.Events["s"][6].Count = 6000 },
+	"BackOff told 3,000 times":                     func(r *Record) { r.Events["s"][7].Count = 3000 },
 	"no event at all":                              func(r *Record) { r.Events["s"] = nil },
 	"readiness that flaps for 2 s again and again": func(r *Record) {
 		r.axis("app ready", span("#0 false", 4), span("#0 true", 2), span("#0 false", 2), span("#0 true", 2), span("#0 false", 2), span("#0 true", 2), span("#0 false", 10), span("#1 true", 5))
@@ -157,6 +160,12 @@ var regressions = map[string]func(r *Record){
 	"another exit code": func(r *Record) {
 		r.axis("app", span("#0 waiting:ContainerCreating", 3), span("#0 running", 9), endOf("#0 terminated:Error:137", 10, "#0 ended:Error:137"), span("#1 running", 5))
 	},
+	"a back-off of 32 s instead of 10": func(r *Record) {
+		r.axis("app", span("#0 waiting:ContainerCreating", 3), span("#0 running", 9), endOf("#0 terminated:Error:3", 32, "#0 ended:Error:3"), span("#1 running", 5))
+	},
+	"a back-off of 2.6 s instead of 10": func(r *Record) {
+		r.axis("app", span("#0 waiting:ContainerCreating", 3), span("#0 running", 9), endOf("#0 terminated:Error:3", 2.6, "#0 ended:Error:3"), span("#1 running", 5))
+	},
 	"a hot crash loop": func(r *Record) {
 		r.axis("app", span("#0 waiting:ContainerCreating", 3), span("#0 running", 9), endOf("#0 terminated:Error:3", 0.1, "#0 ended:Error:3"), span("#1 running", 5))
 	},
@@ -180,6 +189,7 @@ var regressions = map[string]func(r *Record){
 	"what the kubelet shows for seconds after a start": func(r *Record) { r.phases(straight, pending(0.05), straight) },
 	"nothing is shown after a start":                   func(r *Record) { r.phases(nil, nil, nil) },
 
+	"an end before its start":             func(r *Record) { r.Pods["s"][0].Contradictions = []string{"app finished before it started"} },
 	"another phase at the end":            func(r *Record) { r.Pods["s"][0].Final["phase"] = "Failed" },
 	"a restart that is not counted":       func(r *Record) { r.Pods["s"][0].Final["containerStatuses[app].restartCount"] = "0" },
 	"no message of the end":               func(r *Record) { delete(r.Pods["s"][0].Final, "containerStatuses[app].lastState.terminated.message") },

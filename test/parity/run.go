@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -48,9 +49,17 @@ type Side struct {
 	Out, Tools, Registry string
 
 	mu      sync.Mutex
+	sane    *sanity
 	watched map[string]*watched // by the pod's name without the node's
 	polled  chan struct{}       // closed and replaced after every look
+	// mute is since when an agent that runs does not show its pods, and blind why, once that
+	// has lasted for longest: what it showed meanwhile is not known.
+	mute  time.Time
+	blind error
 }
+
+// longest is how long an agent that has been started may take to show pods.
+const longest = 20 * time.Second
 
 // Poll looks at all pods until ctx ends.
 func (s *Side) Poll(ctx context.Context) {
@@ -58,8 +67,9 @@ func (s *Side) Poll(ctx context.Context) {
 	defer ticks.Stop()
 	for n := 0; ; n++ {
 		asked := time.Now()
-		pods, _ := s.Agent.Pods(ctx) // none while a script has it stopped
+		pods, err := s.Agent.Pods(ctx) // none while a script has it stopped
 		s.see(pods, asked, time.Now())
+		s.heard(err, asked)
 		if n%20 == 0 { // before an agent forgets them; errors are the script's to find
 			for _, name := range s.names() {
 				_, _ = s.Agent.Events(ctx, name+"-"+nodeName)
@@ -71,6 +81,27 @@ func (s *Side) Poll(ctx context.Context) {
 		case <-ticks.C:
 		}
 	}
+}
+
+// heard notes how a look went.
+func (s *Side) heard(err error, asked time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil || !s.Agent.Running():
+		s.mute = time.Time{}
+	case s.mute.IsZero():
+		s.mute = asked
+	case time.Since(s.mute) > longest && s.blind == nil:
+		s.blind = fmt.Errorf("%s runs and has not shown its pods for %v: %w", s.Name, longest, err)
+	}
+}
+
+// failure is what makes all that was seen of a side worthless.
+func (s *Side) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blind
 }
 
 func (s *Side) see(pods []v1.Pod, asked, at time.Time) {
@@ -115,6 +146,7 @@ func (s *Side) Run(ctx context.Context, scenario *Scenario) *Record {
 		record.fail(err)
 		record.Pods[name], record.Events[name] = w.series, events
 	}
+	record.fail(s.failure())
 	record.Trace = p.trace()
 	// Of what comes now only a failure counts: a scenario that is about its pods'
 	// end removes them itself.

@@ -187,10 +187,10 @@ func compareEntries(axis string, a, b []Span, glimpses [2]map[string]int) []pair
 }
 
 // compareWaits compares how long an end, with the back-off after it, lasted until
-// the next start: roughly, since the kubelet looks late. Other times hang on the
-// machine and on the script.
+// the next start. The kubelet looks late, by up to as long as the back-off is; podd
+// starts when it is over, or a moment later on a busy machine. Other times hang on the machine and on the script.
 func compareWaits(axis string, a, b Span) []pair {
-	if !strings.Contains(a.Same, " ended:") || a.Last || b.Last || max(a.For, b.For) <= 3*min(a.For, b.For)+blink {
+	if !strings.Contains(a.Same, " ended:") || a.Last || b.Last || b.For <= a.For+2*blink && b.For >= a.For/2-time.Second {
 		return nil
 	}
 	text := func(s Span) string { return fmt.Sprintf("%s for %v", s.Same, s.For.Round(time.Second)) }

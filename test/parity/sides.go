@@ -39,7 +39,7 @@ func (o options) startSide(ctx context.Context, name, registry string) (side *Si
 	}
 	side = &Side{
 		Name: name, Node: node, URL: url, Out: filepath.Join(node.Dir, "out"), Tools: filepath.Join(node.Dir, "tools"),
-		Registry: registry, watched: map[string]*watched{}, polled: make(chan struct{}),
+		Registry: registry, sane: &sanity{node.Subnet, map[string]string{}}, watched: map[string]*watched{}, polled: make(chan struct{}),
 	}
 	polling, cancel := context.WithCancel(ctx)
 	var poll sync.WaitGroup
