@@ -30,6 +30,7 @@ type server struct {
 	calls   []string
 	serial  int
 	changes chan struct{}
+	left    bool         // nobody listens to changes any more
 	log     bytes.Buffer // of the Manager
 }
 
@@ -94,13 +95,18 @@ func run(t *testing.T, here map[pod.UID]*v1.PodStatus) *server {
 	s := &server{pods: map[string]*v1.Pod{}, changes: make(chan struct{}, 1)}
 	s.manager = New(Config{
 		Client: s, Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}} },
-		Status: func(uid pod.UID) *v1.PodStatus { return here[uid] }, Changes: func() (<-chan struct{}, func()) { return s.changes, func() {} },
+		Status: func(uid pod.UID) *v1.PodStatus { return here[uid] }, Changes: func() (<-chan struct{}, func()) { return s.changes, func() { s.left = true } },
 		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.manager.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) || !s.left {
+			t.Errorf("Run returned %v, and no longer listens: %t", err, s.left)
+		}
+	})
 	return s
 }
 

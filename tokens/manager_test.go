@@ -1,10 +1,12 @@
 package tokens
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,6 +26,8 @@ type server struct {
 	mu     sync.Mutex
 	issued []authenticationv1.TokenRequest
 	away   bool
+	err    error         // instead of a token
+	hold   chan struct{} // requests wait until it is closed, if it is set
 	clock  time.Duration // by how much it is ahead
 	refuse time.Time     // until when nodes have no relationship with any pod
 	asked  int
@@ -33,8 +37,16 @@ func (s *server) RequestToken(_ context.Context, namespace, account string, r *a
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
+	if hold := s.hold; hold != nil {
+		s.mu.Unlock()
+		<-hold
+		s.mu.Lock()
+	}
 	if s.away {
 		return nil, errors.New("connection refused")
+	}
+	if s.err != nil {
+		return nil, s.err
 	}
 	if time.Now().Before(s.refuse) {
 		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, account, errors.New("no relationship found between node and this object"))
@@ -68,15 +80,24 @@ func (c *notified) take() int {
 
 func managing(t *testing.T, run func(m *Manager, s *server, c *notified)) {
 	t.Helper()
+	managingLogged(t, func(m *Manager, s *server, c *notified, _ func() int) { run(m, s, c) })
+}
+
+// managingLogged also has the number of warnings until now.
+func managingLogged(t *testing.T, run func(m *Manager, s *server, c *notified, warned func() int)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, c := &server{}, &notified{}
-		m := New(s, slog.New(slog.DiscardHandler))
+		var log bytes.Buffer
+		m := New(s, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx, c) }()
-		run(m, s, c)
+		run(m, s, c, func() int { synctest.Wait(); return strings.Count(log.String(), "level=WARN") })
 		cancel()
-		<-done
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
 	})
 }
 
@@ -120,6 +141,10 @@ func TestARefusalIsNoFailureOfAPodThatWasJustBound(t *testing.T) {
 			p := web()
 			_, _ = m.Token(p, projection(600))
 			time.Sleep(bindingGrace - time.Millisecond)
+			// After 50, 150, 350, 750 and 1,550 ms again.
+			if n := s.count(); c.failed && n != 6 || n > 6 {
+				t.Errorf("refused for %v: asked %d times within the grace", c.refuses, n)
+			}
 			if _, err := m.Token(p, projection(600)); err != nil && !errors.Is(err, pod.ErrAwaited) || (err != nil) != c.failed {
 				t.Errorf("refused for %v: got %v within the grace", c.refuses, err)
 			}
@@ -191,8 +216,12 @@ func TestTokensAreRenewedInTimeWhateverTheClocksSay(t *testing.T) {
 				}
 			}
 			// One in 48 minutes; in 44 where the apiserver's life is five minutes shorter.
-			if n := s.count(); n < 29 || n > 36 {
-				t.Errorf("%s ahead: %d requests a day", ahead, n)
+			want := 30
+			if ahead == -5*time.Minute {
+				want = 33
+			}
+			if n := s.count(); n < want || n > want+1 {
+				t.Errorf("%s ahead: %d requests a day, want some %d", ahead, n, want)
 			}
 		})
 	}
@@ -292,4 +321,101 @@ func TestAnAnswerIsToldFromSilence(t *testing.T) {
 			t.Errorf("%v: got %t, want %t", c.err, got, c.refused)
 		}
 	}
+}
+
+// A token whose life is over at once by this machine's clock has the life that was asked
+// for; one of a few seconds is renewed after half of them.
+func TestTokensOfALifeOfSeconds(t *testing.T) {
+	for _, c := range []struct {
+		ahead       time.Duration
+		least, most int // requests in a minute
+	}{{-600 * time.Second, 1, 1}, {-595 * time.Second, 12, 60}} {
+		managing(t, func(m *Manager, s *server, _ *notified) {
+			s.clock = c.ahead
+			_, _ = m.Token(web(), projection(600))
+			time.Sleep(time.Minute)
+			if n := s.count(); n < c.least || n > c.most {
+				t.Errorf("%v ahead: %d requests in a minute, want %d to %d", c.ahead, n, c.least, c.most)
+			}
+		})
+	}
+}
+
+func TestEachTokenIsRenewedInItsTime(t *testing.T) {
+	managing(t, func(m *Manager, s *server, _ *notified) {
+		for _, seconds := range []int64{7200, 615, 3600} {
+			_, _ = m.Token(web(), projection(seconds))
+		}
+		time.Sleep(493 * time.Second) // 0.8 × 615 s
+		if n := s.count(); n != 4 {
+			t.Errorf("asked %d times, want once for each and once more for the shortest", n)
+		}
+	})
+}
+
+// What the apiserver says is the pod's to show. That it is away is nobody's fault, and does
+// not end what runs; the old token serves meanwhile, and nobody need look.
+func TestAReasonIsToldOnceAndOnlyAnAnswerIsOne(t *testing.T) {
+	managingLogged(t, func(m *Manager, s *server, c *notified, warned func() int) {
+		tell := func(what string, warnings, notes int) {
+			t.Helper()
+			if got := warned(); got != warnings {
+				t.Errorf("%s: warned %d times, want %d", what, got, warnings)
+			}
+			if got := c.take(); got != notes {
+				t.Errorf("%s: notified %d times, want %d", what, got, notes)
+			}
+		}
+		ask := func() error { _, err := m.Token(web(), projection(600)); return err }
+		s.set(true)
+		_ = ask()
+		time.Sleep(5 * time.Minute)
+		tell("away", 1, 1)
+		if err := ask(); !errors.Is(err, pod.ErrUnknown) {
+			t.Errorf("away: got %v", err)
+		}
+		s.mu.Lock()
+		s.away, s.err = false, apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "robot")
+		s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		tell("refused", 2, 1)
+		if err := ask(); !apierrors.IsNotFound(err) || errors.Is(err, pod.ErrUnknown) || errors.Is(err, pod.ErrAwaited) {
+			t.Errorf("refused: got %v", err)
+		}
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+		time.Sleep(lastRetry)
+		tell("issued", 2, 1)
+		s.set(true)
+		time.Sleep(8*time.Minute + 30*time.Second)
+		tell("away while it serves", 3, 0)
+		if err := ask(); err != nil {
+			t.Errorf("while it serves: got %v", err)
+		}
+	})
+}
+
+// TestRunEndsAfterItsRequests and tells nothing of those that its end broke off.
+func TestRunEndsAfterItsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{hold: make(chan struct{}), err: errors.New("canceled")}
+		var log bytes.Buffer
+		m := New(s, slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		_, _ = m.Token(web(), projection(600))
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("it ended before its request")
+		}
+		close(s.hold)
+		<-done
+		if log.Len() > 0 {
+			t.Errorf("it told %s", log.String())
+		}
+	})
 }
