@@ -1,8 +1,11 @@
 package eviction
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +36,13 @@ type machine struct {
 
 	looks, usages, reclaims int
 	log                     []string // what was done, with the time since the start
+
+	fails   error        // of Reclaim
+	maxWait [2]time.Time // the deadlines of the last measurement and of the last search
+	logged  bytes.Buffer // by the Manager
+	metrics *prometheus.Registry
+	// maxGrace is 20 s unless it is set.
+	maxGrace time.Duration
 }
 
 func (m *machine) say(format string, args ...any) {
@@ -60,10 +70,11 @@ func (m *machine) give(n int64) {
 	}
 }
 
-func (m *machine) Reclaim(context.Context) (bool, error) {
+func (m *machine) Reclaim(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reclaims++
+	m.maxWait[1], _ = ctx.Deadline()
 	freed := m.garbage > 0
 	m.say("reclaim")
 	n := m.garbage
@@ -73,7 +84,7 @@ func (m *machine) Reclaim(context.Context) (bool, error) {
 	} else {
 		m.give(n)
 	}
-	return freed, nil
+	return freed, m.fails
 }
 
 func (m *machine) Active() []*v1.Pod {
@@ -86,10 +97,11 @@ func (m *machine) Active() []*v1.Pod {
 	return all
 }
 
-func (m *machine) Usage(_ context.Context, pods []*v1.Pod, _ v1.ResourceName) Usage {
+func (m *machine) Usage(ctx context.Context, pods []*v1.Pod, _ v1.ResourceName) Usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.usages++
+	m.maxWait[0], _ = ctx.Deadline()
 	u := Usage{}
 	for _, t := range m.pods {
 		if t.used != nil && slices.Contains(pods, t.pod) {
@@ -159,17 +171,29 @@ func play(t *testing.T, n *machine, s threshold.Settings, script func(m *Manager
 			t.Fatal(mistakes)
 		}
 		n.began = time.Now()
-		m := New(Config{
-			Thresholds: thresholds, Transition: 5 * time.Minute, MaxGrace: 20 * time.Second, Node: n, Pods: n, Recorder: n,
-			Changed: func() { n.mu.Lock(); n.say("changed"); n.mu.Unlock() },
-		})
+		if n.maxGrace == 0 {
+			n.maxGrace = 20 * time.Second
+		}
+		c := Config{
+			Thresholds: thresholds, Transition: 5 * time.Minute, MaxGrace: n.maxGrace, Node: n, Pods: n, Recorder: n,
+			Changed: func() { n.mu.Lock(); n.say("changed"); n.mu.Unlock() }, Log: slog.New(slog.NewTextHandler(&n.logged, nil)),
+		}
+		if n.metrics != nil {
+			c.Metrics = n.metrics
+		}
+		m := New(c)
 		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = m.Run(ctx) })
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
 		synctest.Wait()
 		script(m)
+		if len(ended) > 0 {
+			t.Error("Run ended before it was told to")
+		}
 		stop()
-		running.Wait()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
 	})
 }
 
