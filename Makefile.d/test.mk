@@ -59,7 +59,7 @@ test-more: build runtime
 	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); set +e; \
 	echo "--- tests of podd with programs of upstream's"; \
 	$(check_more) || touch $(FAILED); \
-	criu=$$(hack/criu.sh) || touch $(FAILED); \
+	criu=$$(hack/criu.sh); \
 	$(once) PATH="$${criu:+$$criu:}$$PATH" PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBELET="$$kubelet" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
 		$(testsum) -- -vet=off -count=1 -timeout 45m -run "$(of_upstream)" ./test/e2e || touch $(FAILED); \
 	echo "--- a cluster by upstream's kubeadm"; \

@@ -231,7 +231,7 @@ func TestTheSummaryHasWhatPodsUse(t *testing.T) {
 		if p.Memory.AvailableBytes != nil || p.Swap == nil || p.Swap.SwapAvailableBytes != nil {
 			t.Error("without a limit nothing is available of it")
 		}
-		if *p.ProcessStats.ProcessCount != 2 || p.Network.Name != "eth0" || *p.Network.RxBytes != 500 || *p.Network.TxErrors != 3 {
+		if *p.ProcessStats.ProcessCount != 2 || p.Network.Name != "eth0" || *p.Network.RxBytes != 500 || *p.Network.RxErrors != 1 || *p.Network.TxBytes != 600 || *p.Network.TxErrors != 3 {
 			t.Errorf("got %d processes, network %+v", *p.ProcessStats.ProcessCount, p.Network)
 		}
 		if k := p.Containers[0]; k.Name != "main" || *k.CPU.UsageCoreNanoSeconds != 25e8 || *k.Memory.WorkingSetBytes != 96 || *k.Rootfs.UsedBytes != 7 {
