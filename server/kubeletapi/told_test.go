@@ -216,7 +216,7 @@ func TestWhichCredentialsCount(t *testing.T) {
 // deadlines notes how long a review may take.
 type deadlines struct {
 	reviewer
-	token, access time.Duration
+	access time.Duration
 }
 
 func (d *deadlines) ReviewAccess(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (bool, error) {
