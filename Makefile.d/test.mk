@@ -55,7 +55,7 @@ test-more: build runtime
 	@rm -f $(FAILED); [ "$(AFTER)" = test ] || rm -f $(TOTAL) # the counts go on after make test
 	@$(call need,$@); $(need_pods); [ -n "$(SKIP_VM)" ] || $(need_vm); \
 	[ -n "$(SKIP_VM)" ] || { echo "--- tests in virtual machines, beside the following"; \
-		{ $(once) nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 65m -parallel 3 ./test/vm || touch $(FAILED); } & }; \
+		{ $(once) nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 65m -parallel 3 ./test/vm || touch $(FAILED); } & trap wait EXIT; }; \
 	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); set +e; \
 	echo "--- tests of podd with programs of upstream's"; \
 	$(check_more) || touch $(FAILED); \
@@ -81,7 +81,7 @@ ROUNDS ?= 10
 soak: build runtime ## the tests of the real runtime and of the agent, ROUNDS times beside a load (root; RUN=pattern picks some)
 	@rm -f $(TOTAL) $(FAILED)
 	@$(call need,$@); $(need_pods); \
-	for _ in 1 2; do (while :; do :; done) & load="$$load $$!"; done; trap "kill $$load" EXIT; \
+	for _ in 1 2; do (while :; do :; done) & load="$$load $$!"; done; trap "kill $$load" EXIT; trap 'exit 1' INT TERM; \
 	for round in $$(seq $(ROUNDS)); do \
 		echo "--- round $$round of $(ROUNDS)"; \
 		$(once) $(testsum) -- -vet=off -count=1 -timeout 90m -skip "$(of_upstream)" $(if $(RUN),-run '$(RUN)') ./test/e2e || touch $(FAILED); \

@@ -47,7 +47,7 @@ type worker struct {
 	kept      kept            // the checkpoint of that
 	accepted  *pod.Desired    // what was stored last; nil for nothing yet
 	named     *v1.Pod         // whose objects are registered; nil for none
-	logsOf    *v1.Pod         // the pod by whose name its logs are found at its removal; nil without any
+	logsOf    *v1.Pod         // the pod whose name leads to its logs at its removal; nil if it has none
 	withheld  bool            // the pod has ended, and its claims are not unprepared: no report is made
 	mounted   map[string]bool // the volumes that are ready: those that containers used then; nil if not all are
 	unmounted string          // what the pod waits for until then

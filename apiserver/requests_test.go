@@ -45,7 +45,7 @@ type request struct {
 	answer runtime.Object
 }
 
-// bare is a request whose answer is not looked at.
+// bare is a request whose method returns an error and nothing else.
 func bare(call func(ctx context.Context, c *Client) error) request {
 	return request{func(ctx context.Context, c *Client) (any, error) { return nil, call(ctx, c) }, nil}
 }
@@ -167,8 +167,8 @@ var requests = map[string]request{
 	}),
 }
 
-// requestless are the methods that ask nothing of the apiserver.
-var requestless = []string{"Server", "Maintain", "Reload", "Use", "Certificate", "Ready", "Problems", "Reconnect"}
+// localMethods send no request.
+var localMethods = []string{"Server", "Maintain", "Reload", "Use", "Certificate", "Ready", "Problems", "Reconnect"}
 
 // wire is a transport that records requests and answers all of them alike.
 type wire struct {
@@ -251,8 +251,8 @@ func TestEveryMethodIsAmongTheRecordedRequests(t *testing.T) {
 	all := reflect.TypeFor[*Client]()
 	for i := range all.NumMethod() {
 		name := all.Method(i).Name
-		if _, ok := requests[name]; ok == slices.Contains(requestless, name) {
-			t.Errorf("%s: a method is either in requests or in requestless", name)
+		if _, ok := requests[name]; ok == slices.Contains(localMethods, name) {
+			t.Errorf("%s: a method is either in requests or in localMethods", name)
 		}
 	}
 }
@@ -303,7 +303,7 @@ func TestWhatIsRequested(t *testing.T) {
 	}
 }
 
-// withKind says of what kind an object is, as its JSON does.
+// withKind encodes an object with its kind and version.
 func withKind(w *wire, o runtime.Object) any {
 	text, err := runtime.Encode(w.codecs.LegacyCodec(
 		v1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,

@@ -186,8 +186,8 @@ func isSymmetric(fun ast.Expr) bool {
 	return false
 }
 
-// errors loses the errors that a function returns, or returns others, of which errors.Is
-// and errors.As know nothing. Functions within it are visited by themselves.
+// errors makes a function return no error, or another one, which errors.Is and errors.As do
+// not match. Functions within it are visited by themselves.
 func (r *rewriter) errors(t *ast.FuncType, body *ast.BlockStmt) {
 	var results []bool // is it an error?
 	if t.Results != nil {

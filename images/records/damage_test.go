@@ -220,14 +220,14 @@ func TestAnImageOfAServiceAccount(t *testing.T) {
 		own  []pod.RegistryAuth
 		want bool
 	}{
-		"its own":                                 {[]pod.RegistryAuth{first}, true},
-		"another, then its own":                   {[]pod.RegistryAuth{second, first}, true},
-		"another account with the same password":  {[]pod.RegistryAuth{second}, false},
-		"one of that name, made anew":             {[]pod.RegistryAuth{account("team", "builder", "9")}, false},
-		"one of that name in another namespace":   {[]pod.RegistryAuth{account("other", "builder", "1")}, false},
-		"a Secret of its name, UID and password":  {[]pod.RegistryAuth{secret("team", "builder", "1", "pass")}, false},
-		"nothing":                                 {nil, false},
-		"a node's credentials, of which none are": {[]pod.RegistryAuth{{Username: "u", Password: "pass"}}, false},
+		"its own":                                {[]pod.RegistryAuth{first}, true},
+		"another, then its own":                  {[]pod.RegistryAuth{second, first}, true},
+		"another account with the same password": {[]pod.RegistryAuth{second}, false},
+		"one of that name, made anew":            {[]pod.RegistryAuth{account("team", "builder", "9")}, false},
+		"one of that name in another namespace":  {[]pod.RegistryAuth{account("other", "builder", "1")}, false},
+		"a Secret of its name, UID and password": {[]pod.RegistryAuth{secret("team", "builder", "1", "pass")}, false},
+		"nothing":                                {nil, false},
+		"the node's credentials":                 {[]pod.RegistryAuth{{Username: "u", Password: "pass"}}, false},
 	} {
 		if got := d.May(image, id, having(c.own...)); got != c.want {
 			t.Errorf("%s: got %v, want %v", what, got, c.want)
