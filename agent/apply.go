@@ -44,6 +44,9 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 // is due. After an error, the next sync decides anew about the rest.
 func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 	step := &v.step
+	if step.SandboxChanged {
+		w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
 	if len(step.Stop)+len(step.StopSandboxes) > 0 {
 		if err := w.stop(ctx, v); err != nil {
 			return true, err
@@ -95,9 +98,6 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 		err := fmt.Errorf("another podd (instance %s) runs this pod on this container runtime: it starts here once it has ended there", by)
 		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 		return false, toldError{pod.WithReason(pod.ReasonCreatePodSandboxError, err)}
-	}
-	if step.SandboxChanged {
-		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	err = each(step.ReleaseSandboxes, func(id string) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))

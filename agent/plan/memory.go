@@ -71,6 +71,8 @@ type Memory struct {
 	// observed dead.
 	Sandbox string
 	Died    time.Time
+	// Changed is the sandbox that was last said to be replaced.
+	Changed string
 
 	// of is the pod of the last decision, and hashes are those of its containers if
 	// they are created from it, by name.

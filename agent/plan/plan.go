@@ -121,7 +121,8 @@ type Step struct {
 	ChangeBegun []pod.ObjectKey
 	// RetryPulls says that pulls which are held back may succeed now.
 	RetryPulls bool
-	// SandboxChanged says that the sandbox died although the pod still needs it.
+	// SandboxChanged says, once for each sandbox, that it died although the pod still
+	// needs one. It is told before what is left in the dead one is stopped.
 	SandboxChanged bool
 	// RestartingAll says that a restart of all containers is in progress: the
 	// condition AllContainersRestarting is true.
@@ -240,6 +241,7 @@ func (s *Step) sync(in *Input) {
 	s.Sandbox = current
 	if current == nil {
 		s.stopAll(in)
+		s.changeSandbox(in)
 	} else {
 		s.stopStrangers(in, current)
 		if s.stopFailing(in, current); s.nothingLeft(in) {

@@ -37,12 +37,26 @@ func (s *Step) newSandbox(in *Input) {
 			return
 		}
 		s.Attempt = all[0].Attempt + 1
-		s.SandboxChanged = true
+		s.sandboxChanged(in)
 	}
 	s.CreateSandbox = true
 	s.Attempt = uint32(in.Memory.attempt("", int64(s.Attempt), in.Now))
 	for i := range all {
 		s.ReleaseSandboxes = append(s.ReleaseSandboxes, all[i].ID)
+	}
+}
+
+// changeSandbox says that the sandbox is replaced, if containers are stopped for that.
+// With policy Never how they end decides about it.
+func (s *Step) changeSandbox(in *Input) {
+	if len(s.Stop)+len(s.StopSandboxes) > 0 && in.Granted.Pod.Spec.RestartPolicy != v1.RestartPolicyNever && s.beginsAgain(in) {
+		s.sandboxChanged(in)
+	}
+}
+
+func (s *Step) sandboxChanged(in *Input) {
+	if all := in.Observed.Sandboxes; len(all) > 0 && s.Memory.Changed != all[0].ID {
+		s.SandboxChanged, s.Memory.Changed = true, all[0].ID
 	}
 }
 
