@@ -7,6 +7,11 @@
 # Upstream's programs are built once, in some minutes, and kept in ~/.cache/podd, as are the
 # images of the tests. Results are in build/conformance.
 
+# Where the user names tests (FOCUS=, SKIP=), one is enough; else $1 must run, which is how
+# many there are at the pinned version of Kubernetes.
+named = $(filter command environment,$(word 1,$(origin FOCUS)) $(word 1,$(origin SKIP)))
+at_least = $(if $(named),1,$1)
+
 NODE ?= podd
 FOCUS ?= \[NodeConformance\]
 SKIP ?= \[(Flaky|Disruptive|Slow|Serial)\]
@@ -39,4 +44,4 @@ conformance: build runtime ## upstream's end-to-end tests of a node against podd
 	$(call of_suite,e2e,k8s.io/kubernetes/test/e2e,test -c); \
 	images=$$(hack/build-suite-images.sh "$$agnhost"); \
 	exec build/podd-cluster "$$@" -suite-images "$$images" -ginkgo "$$ginkgo" -tests "$$e2e" -out build/conformance \
-		-focus '$(FOCUS)' -skip '$(SKIP)' -procs '$(PROCS)'
+		-focus '$(FOCUS)' -skip '$(SKIP)' -procs '$(PROCS)' -at-least $(call at_least,236)

@@ -33,6 +33,10 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 	if err != nil {
 		t.Fatalf("PODD_TEST_PROCS: %v", err)
 	}
+	atLeast, err := strconv.Atoi(os.Getenv("PODD_TEST_AT_LEAST"))
+	if err != nil {
+		t.Fatalf("PODD_TEST_AT_LEAST: %v", err)
+	}
 	plane, worker, _, _ := b.cluster(t, strings.Fields(images)...)
 	pulled, err := registry.New(nil)
 	if err != nil {
@@ -50,8 +54,8 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 	suite := conformance.Suite{
 		Ginkgo: ginkgo, Tests: tests, Kubectl: filepath.Join(b.dir, "bin", "kubectl"), Kubeconfig: "/etc/kubernetes/admin.conf", Out: out,
 		Focus: os.Getenv("PODD_TEST_FOCUS"), Skip: os.Getenv("PODD_TEST_SKIP"), Procs: procs, Nodes: 2,
-		Expected: "expected.txt",
-		Command:  func(ctx context.Context, args ...string) *exec.Cmd { return plane.command(ctx, args...) },
+		Expected: "expected.txt", AtLeast: atLeast,
+		Command: func(ctx context.Context, args ...string) *exec.Cmd { return plane.command(ctx, args...) },
 	}
 	if err := suite.Run(t.Context(), t.Output()); err != nil {
 		t.Error(err)

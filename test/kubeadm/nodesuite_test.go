@@ -70,6 +70,10 @@ func TestPoddPassesUpstreamsSuiteOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatalf("PODD_TEST_PROCS: %v", err)
 	}
+	atLeast, err := strconv.Atoi(os.Getenv("PODD_TEST_AT_LEAST"))
+	if err != nil {
+		t.Fatalf("PODD_TEST_AT_LEAST: %v", err)
+	}
 	b := prepare(t, map[string]string{})
 	m := newMachine(t, b.dir, "node", "192.0.2.2", b.env)
 	t.Cleanup(func() { m.keepLogs(out, "runtime") })
@@ -79,7 +83,7 @@ func TestPoddPassesUpstreamsSuiteOfANode(t *testing.T) {
 	config, spec := m.write("node.yaml", nodeConfig), m.write("system.yaml", systemSpec)
 	suite := conformance.Suite{
 		Ginkgo: ginkgo, Tests: tests, Out: out,
-		Focus: os.Getenv("PODD_TEST_FOCUS"), Skip: os.Getenv("PODD_TEST_SKIP"), Procs: procs, Expected: "nodesuite.txt",
+		Focus: os.Getenv("PODD_TEST_FOCUS"), Skip: os.Getenv("PODD_TEST_SKIP"), Procs: procs, Expected: "nodesuite.txt", AtLeast: atLeast,
 		Flags: []string{
 			"--k8s-bin-dir=" + filepath.Join(b.dir, "bin"), "--node-name=" + m.name, "--container-runtime-endpoint=" + socket, "--image-service-endpoint=" + socket,
 			"--kubelet-config-file=" + config, "--system-spec-file=" + spec, "--prepull-images=false",

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,31 @@ func TestARunSucceedsIfOnlyWhatIsListedFails(t *testing.T) {
 	if err := judged(t, `[{"SpecReports": [{"LeafNodeType": "It", "State": "skipped"}]}]`, "").err(); err == nil {
 		t.Error("a run without a test is a success")
 	}
+	if err := judged(t, one, "a # it cannot\nb # it cannot").err(); err == nil || !strings.Contains(err.Error(), "1 of upstream's tests passed that") {
+		t.Errorf("a test passed that is listed as one that cannot: got %v", err)
+	}
+	for atLeast, want := range map[int]string{2: "", 3: "2 of upstream's tests ran, and there are at least 3"} {
+		r := judged(t, one, "b # it cannot")
+		r.atLeast = atLeast
+		if err := r.err(); (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("two tests, at least %d wanted: got %v, want %q", atLeast, err, want)
+		}
+	}
+}
+
+func TestATestMayBeListedForSomeMachines(t *testing.T) {
+	conditions["it rains"] = func() (bool, error) { return true, nil }
+	conditions["it snows"] = func() (bool, error) { return false, nil }
+	t.Cleanup(func() { delete(conditions, "it rains"); delete(conditions, "it snows") })
+	got, err := readExpected(write(t, "a # where it rains # it gets wet\nb # where it snows # it gets cold\nc # always\n"))
+	if want := map[string]string{"a": "it gets wet", "c": "always"}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	for list, want := range map[string]string{"a # where it hails # b": `no condition "it hails"`, "a # where it rains": "has no reason"} {
+		if _, err := readExpected(write(t, list)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want an error with %q", list, err, want)
+		}
+	}
 }
 
 func TestAListedTestMustHaveAReason(t *testing.T) {
@@ -98,9 +124,11 @@ func TestAListedTestMustHaveAReason(t *testing.T) {
 	}
 }
 
-func TestTheListOfTheRepositoryCanBeRead(t *testing.T) {
-	if _, err := readExpected("expected.txt"); err != nil {
-		t.Error(err)
+func TestTheListsOfTheRepositoryCanBeRead(t *testing.T) {
+	for _, path := range []string{"expected.txt", "../../kubeadm/expected.txt", "../../kubeadm/nodesuite.txt"} {
+		if _, err := readExpected(path); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

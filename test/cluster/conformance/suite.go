@@ -29,8 +29,10 @@ type Suite struct {
 	Focus, Skip string
 	// Procs is how many tests run at once.
 	Procs int
-	// Expected is the file of the tests that cannot pass.
+	// Expected is the file of the tests that cannot pass; one of them that does fails the
+	// run. AtLeast is how many tests must run, passed or not; 0 is one.
 	Expected string
+	AtLeast  int
 	// Flags are the tests' own in place of those of a cluster: for e2e_node, which starts the
 	// node and its apiserver itself.
 	Flags []string
@@ -51,7 +53,8 @@ func (s *Suite) reportFile() string { return filepath.Join(s.Out, "report.json")
 func (s *Suite) outputFile() string { return filepath.Join(s.Out, "output.txt") }
 
 // Run runs the tests and prints to out how far they are and what came of them. It
-// returns an error if a test failed that can pass, and if there was none.
+// returns an error if a test failed that can pass, or passed that cannot, and if there were
+// too few.
 func (s *Suite) Run(ctx context.Context, out io.Writer) error {
 	expected, err := readExpected(s.Expected)
 	if err != nil {
@@ -68,7 +71,7 @@ func (s *Suite) Run(ctx context.Context, out io.Writer) error {
 		return errors.Join(ran, fmt.Errorf("the tests ended without a report (see %s): %w", s.outputFile(), err))
 	}
 	result := judge(specs, expected)
-	result.took = took
+	result.took, result.atLeast = took, s.AtLeast
 	result.print(out)
 	text, err := os.Create(filepath.Join(s.Out, "results.txt"))
 	if err != nil {

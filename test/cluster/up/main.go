@@ -46,6 +46,7 @@ func (o *options) bind() {
 	flag.StringVar(&o.suite.Skip, "skip", `\[(Flaky|Disruptive|Slow|Serial)\]`, "regular expression of those to leave out")
 	flag.IntVar(&o.suite.Procs, "procs", 6, "how many tests run at once")
 	flag.StringVar(&o.suite.Expected, "expected", "test/cluster/conformance/expected.txt", "file of the tests that cannot pass")
+	flag.IntVar(&o.suite.AtLeast, "at-least", 1, "fail if fewer tests run")
 }
 
 func main() {
