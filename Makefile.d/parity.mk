@@ -54,4 +54,5 @@ parity: build runtime ## compare podd with upstream's kubelet, in some 350 scena
 parity-ci: build runtime ## podd against upstream's functions, and the scenarios of test/parity/ci.txt against its kubelet
 	@$(call need,parity-ci); $(need_pods)
 	@$(parity_prepare); \
-	PODD_PARITY_KUBELET="$$kubelet" $(testsum) -dir test/parity -- -count=1 -p 1 -timeout 30m ./...
+	$(apiserver); \
+	PODD_PARITY_KUBELET="$$kubelet" PODD_TEST_APISERVER="$$apiserver" $(testsum) -dir test/parity -- -count=1 -p 1 -timeout 30m ./...

@@ -18,10 +18,11 @@ need_deb() {
 		die "missing:$missing (Debian's package names); this is not Debian or Ubuntu, so install them by hand"
 	[ "$(id -u)" = 0 ] || die "missing packages, and only root installs them: sudo apt-get install$missing"
 	echo "installing Debian packages:$missing" >&2
+	# Where two makes run side by side, the second waits for the first.
 	# shellcheck disable=SC2086
-	if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1; then
-		apt-get update -qq || die "apt-get update failed; needed packages:$missing"
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
+	if ! DEBIAN_FRONTEND=noninteractive flock /var/lib/apt apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1; then
+		flock /var/lib/apt apt-get update -qq || die "apt-get update failed; needed packages:$missing"
+		DEBIAN_FRONTEND=noninteractive flock /var/lib/apt apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
 			die "apt-get install$missing failed"
 	fi
 }
