@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -44,15 +45,15 @@ func (w *worker) heedObjects() {
 	}
 }
 
-// answerGrace is how long the apiserver may take to answer before a pod that waits for
-// nothing else is said to have failed: every first pod of an account or with a new
-// ConfigMap waits for a moment.
+// answerGrace is how long the apiserver may take to answer before a pod that waits for it
+// is said to have failed: every first pod of an account or with a new ConfigMap waits for a
+// moment.
 const answerGrace = 5 * time.Second
 
-// awaits says whether an error is nothing but answers of the apiserver that are still to
-// come, which takes no more than answerGrace. Each wakes the pod.
+// awaits says whether answers of the apiserver are still to come, without which an error
+// does not say all that is wrong. That takes no more than answerGrace; each wakes the pod.
 func (w *worker) awaits(v *view, err error) bool {
-	if !pod.IsAwaited(err) {
+	if !errors.Is(err, pod.ErrAwaited) {
 		w.awaiting = time.Time{}
 		return false
 	}

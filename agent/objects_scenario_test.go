@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -59,7 +60,8 @@ func (s *scenario) doObjects(words []string) error {
 	return nil
 }
 
-// doAnswers: unanswered, nothing is known of any object; answered, pods are notified.
+// doAnswers: unanswered, nothing is known of any object but of none, which is not there;
+// answered, pods are notified.
 func (s *scenario) doAnswers(words []string) error {
 	s.disk.Lock()
 	s.silent = words[0] == "unanswered"
@@ -73,23 +75,28 @@ func (s *scenario) doAnswers(words []string) error {
 	return nil
 }
 
-// lacks says which object of a pod's volumes is not there.
-func (n *node) lacks(p *v1.Pod) (err error) {
+// lacks says which objects of a pod's volumes are not there.
+func (n *node) lacks(p *v1.Pod) error {
+	var errs []error
 	for i := range p.Spec.Volumes {
+		var name string
+		var err error
 		switch v := &p.Spec.Volumes[i]; {
 		case v.ConfigMap != nil:
-			_, err = n.store.ConfigMap(p, v.ConfigMap.Name)
+			name = v.ConfigMap.Name
+			_, err = n.store.ConfigMap(p, name)
 		case v.Secret != nil:
-			_, err = n.store.Secret(p, v.Secret.SecretName)
+			name = v.Secret.SecretName
+			_, err = n.store.Secret(p, name)
 		}
-		if n.silent {
+		if n.silent && name != "none" {
 			err = fmt.Errorf("configmap is not known yet: %w", pod.ErrAwaited)
 		}
 		if err != nil {
-			return pod.WithReason("FailedMount", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))
+			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))
 		}
 	}
-	return nil
+	return pod.WithReason("FailedMount", errors.Join(errs...))
 }
 
 // pullWithSecrets is a pull that needs its pod's Secrets; disk is locked. One that

@@ -275,11 +275,16 @@ func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.Con
 	case pod.ContainerRunning:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: seconds(seen.StartedAt)}}
 	case pod.ContainerExited:
+		started := seen.StartedAt
+		// containerd notes a start once it has returned from it, and an end when it came.
+		if started.After(seen.FinishedAt) && !seen.FinishedAt.IsZero() {
+			started = seen.FinishedAt
+		}
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			ExitCode:    seen.ExitCode,
 			Reason:      seen.Reason,
 			Message:     seen.Message,
-			StartedAt:   seconds(seen.StartedAt),
+			StartedAt:   seconds(started),
 			FinishedAt:  seconds(seen.FinishedAt),
 			ContainerID: c.id(seen),
 		}}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -336,6 +337,23 @@ func TestEndedPodShowsHowItsContainersEnded(t *testing.T) {
 	}
 	if ended.Phase != v1.PodFailed || ended.Reason != "DeadlineExceeded" {
 		t.Errorf("got %s %s, want Failed DeadlineExceeded", ended.Phase, ended.Reason)
+	}
+}
+
+// TestAContainerDoesNotEndBeforeItStarts: by the runtime's record it may.
+func TestAContainerDoesNotEndBeforeItStarts(t *testing.T) {
+	for name, c := range map[string]struct{ started, finished, want time.Time }{
+		"in order":  {at(8), at(9), at(8)},
+		"at once":   {at(9), at(9), at(9)},
+		"reversed":  {at(11), at(9), at(9)},
+		"no record": {at(8), time.Time{}, at(8)},
+	} {
+		seen := exited(0, 1, 9)
+		seen.StartedAt, seen.FinishedAt = c.started, c.finished
+		end := compute(aScene(with("a", seen)), v1.PodStatus{}).ContainerStatuses[0].State.Terminated
+		if end == nil || !end.StartedAt.Time.Equal(c.want) || !end.FinishedAt.Time.Equal(c.finished) {
+			t.Errorf("%s: got %+v, want a start at %v", name, end, c.want)
+		}
 	}
 }
 
