@@ -20,9 +20,11 @@ import (
 
 const (
 	imageBusybox = testnode.ImageBusybox
-	// nodeName is both agents' name of their node, and so the end of their pods'
-	// names.
-	nodeName = "parity"
+	// nodeName is all agents' name of their node, and so the end of their pods'
+	// names, and namespace is where these are. In an apiserver the side's name comes
+	// after either.
+	nodeName  = "parity"
+	namespace = "default"
 )
 
 // Agent is what both sides have in common.
@@ -42,6 +44,8 @@ type Agent interface {
 	Events(ctx context.Context, pod string) ([]Event, error)
 	// Running says whether the process is there.
 	Running() bool
+	// LogFile is what it writes, LogTail the end of that.
+	LogFile() string
 	LogTail() string
 }
 
@@ -64,6 +68,7 @@ func nodeConfig(url string) map[string]any {
 	return config
 }
 
+// podd is what is compared, standalone: under the kubelet's name, or under its own.
 type podd struct {
 	*testnode.Podd
 	directory
@@ -72,7 +77,7 @@ type podd struct {
 	seen map[string]map[string]v1.Event // by pod, by the event's name
 }
 
-func newPodd(node *testnode.Node, url string) (Agent, error) {
+func newPodd(node *testnode.Node, url string) (*podd, error) {
 	p, err := testnode.NewPodd(node.Place, node.Bundle, filepath.Join(node.Dir, "podd"))
 	if err != nil {
 		return nil, err
@@ -124,16 +129,18 @@ func (p *podd) Events(ctx context.Context, pod string) ([]Event, error) {
 	}
 	list.Items = slices.Collect(maps.Values(p.seen[pod]))
 	p.mu.Unlock()
+	return eventsOf(list.Items), nil
+}
+
+// eventsOf are events by first occurrence.
+func eventsOf(all []v1.Event) (events []Event) {
 	// The time of the first occurrence is in whole seconds; the name's end has
 	// it to the nanosecond.
-	slices.SortStableFunc(list.Items, func(a, b v1.Event) int {
-		return strings.Compare(bornAt(a), bornAt(b))
-	})
-	var events []Event
-	for _, e := range list.Items {
+	slices.SortStableFunc(all, func(a, b v1.Event) int { return strings.Compare(bornAt(a), bornAt(b)) })
+	for _, e := range all {
 		events = append(events, Event{e.InvolvedObject.FieldPath, e.Type, e.Reason, e.Message, int(e.Count)})
 	}
-	return events, nil
+	return events
 }
 
 func bornAt(e v1.Event) string { return e.Name[strings.LastIndex(e.Name, ".")+1:] }
@@ -171,9 +178,5 @@ func (k *kubelet) Events(_ context.Context, pod string) ([]Event, error) { retur
 
 // port is one of the four that a scenario may use on the host, on one of the sides.
 func port(side string, number, which int) string {
-	base := 24000
-	if side == "podd" {
-		base = 26000
-	}
-	return strconv.Itoa(base + 4*number + which)
+	return strconv.Itoa(24000 + 2000*slices.Index(allSides, side) + 4*number + which)
 }

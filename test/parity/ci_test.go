@@ -65,7 +65,7 @@ func TestThePartForCIHasEveryKind(t *testing.T) {
 			verbs[step.Verb] = true
 		}
 	}
-	for _, verb := range []string{"restart-agent", "stop-agent", "restart-runtime", "kill-sandbox", "kill", "serve", "replace", "remove", "apply", "rm-container"} {
+	for _, verb := range []string{"restart-agent", "stop-agent", "restart-runtime", "kill-sandbox", "kill", "serve", "replace", "remove", "apply", "rm-container", "needs"} {
 		if !verbs[verb] {
 			t.Errorf("no scenario of ci.txt has the step %s", verb)
 		}
@@ -79,12 +79,16 @@ func TestPoddIsAsUpstreamsKubelet(t *testing.T) {
 	if kubelet == "" {
 		t.Skip("needs upstream's kubelet: make parity-ci builds it")
 	}
+	apiserver := os.Getenv("PODD_TEST_APISERVER")
+	if apiserver == "" {
+		t.Skip("needs upstream's apiserver: make parity-ci builds it")
+	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root: runs containers")
 	}
 	root := filepath.Join("..", "..")
 	o := options{
-		kubelet: kubelet, podd: filepath.Join(root, "build/podd"), fixture: filepath.Join(root, "build/parity-fixture"),
+		kubelet: kubelet, apiserver: apiserver, podd: filepath.Join(root, "build/podd"), fixture: filepath.Join(root, "build/parity-fixture"),
 		bundle: filepath.Join(root, "build/runtime/bin"), images: filepath.Join(root, "build/images"), slots: slots, keep: t.TempDir(),
 	}
 	part := partOf(t)
@@ -93,7 +97,7 @@ func TestPoddIsAsUpstreamsKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := o.play(context.Background(), []string{"kubelet", "podd"}, part); err != nil {
+	if err := o.play(context.Background(), allSides, part); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d scenarios on both sides in %v", len(part), time.Since(began).Round(time.Second))

@@ -29,6 +29,8 @@ const fieldScript = "script"
 // Difference is one field that is not the same on both sides.
 type Difference struct {
 	Scenario, Column string
+	// As is the name under which podd ran: kubelet or podd.
+	As string
 	// Pod is the manifest whose pod it is, without its ending: "pod", "b", and
 	// "pod#2" for the second manifest of that name. Empty for traces and scripts.
 	Pod string
@@ -38,11 +40,11 @@ type Difference struct {
 	//	listed                               whether the agent ever showed the pod
 	//	sequence AXIS                        a state that one side did not show
 	//	entries of AXIS                      how often a state was entered
-	//	time of AXIS                         how long a back-off lasted
+	//	time of AXIS                         how long a back-off, ready or not ready lasted
 	//	status.PATH                          the last status
 	//	event [CONTAINER] TYPE REASON        what an event says, or that there is one
 	//	count of event [CONTAINER] TYPE REASON
-	//	order of events [CONTAINER]
+	//	order of events [pod and] [CONTAINER]
 	//	trace                                a line that containers wrote
 	//	contradiction                        what a side showed that cannot be
 	Field string
@@ -51,18 +53,27 @@ type Difference struct {
 }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("%s: %s%s: kubelet %s | podd %s", d.Scenario, strings.TrimPrefix(d.Pod+": ", ": "), d.Field, d.Kubelet, d.Podd)
+	return fmt.Sprintf("%s: %s%s: kubelet %s | podd %s", called(d.Scenario, d.As), strings.TrimPrefix(d.Pod+": ", ": "), d.Field, d.Kubelet, d.Podd)
+}
+
+// called is a scenario with the name under which podd played it, if that is its own.
+func called(scenario, as string) string {
+	if as == asPodd {
+		return scenario + " (podd run)"
+	}
+	return scenario
 }
 
 // pair is a field of one pod or trace that differs.
 type pair struct{ field, kubelet, podd string }
 
-// compare lists what differs between the two records of a scenario.
-func compare(upstream, ours *Record) []Difference {
+// compare lists what differs between the kubelet's record of a scenario and one of podd's,
+// which ran under the name as.
+func compare(upstream, ours *Record, as string) []Difference {
 	var all []Difference
 	add := func(column, pod string, pairs ...pair) {
 		for _, p := range pairs {
-			all = append(all, Difference{ours.Scenario, column, pod, p.field, p.kubelet, p.podd})
+			all = append(all, Difference{ours.Scenario, column, as, pod, p.field, p.kubelet, p.podd})
 		}
 	}
 	if upstream.Failed != "" || ours.Failed != "" {
@@ -111,9 +122,11 @@ func compareSeries(a, b *Series) []pair {
 	}
 	var all []pair
 	for _, axis := range keys(a.Axes, b.Axes) {
-		all = append(all, compareSpans(axis, a.Axes[axis], b.Axes[axis])...)
+		all = append(all, compareSpans(axis, withoutStart(a.Axes, axis), withoutStart(b.Axes, axis))...)
 	}
-	all = append(all, compareLines("contradiction", a.Contradictions, b.Contradictions)...)
+	for _, c := range b.Contradictions { // the kubelet's are upstream's
+		all = append(all, pair{"contradiction", none, c})
+	}
 	for _, path := range keys(a.Final, b.Final) {
 		x, inA := a.Final[path]
 		y, inB := b.Final[path]

@@ -17,6 +17,8 @@ type Known struct {
 	// Scenarios and Except are names or patterns (see filepath.Match).
 	Scenarios []string `json:"scenarios"`
 	Except    []string `json:"except,omitempty"`
+	// As is the name under which podd must run for it, kubelet or podd; empty for either.
+	As string `json:"as,omitempty"`
 	// Pod is the pod's name as in Difference; empty for the scenario's own, or
 	// where the field is of no pod. "*" are all pods of the scenario.
 	Pod string `json:"pod,omitempty"`
@@ -28,14 +30,14 @@ type Known struct {
 	Why     string `json:"why"`
 
 	kubelet, podd *regexp.Regexp
-	seen          map[string]bool // by scenario
+	seen          map[string]bool // by scenario and podd's name
 }
 
 // varies stands for a part of a value that hangs on the machine.
 const varies = "<*>"
 
 // fields is what an entry may name.
-var fields = regexp.MustCompile(`^(listed|(sequence|entries of) \S.*|status\.\S+|(count of )?event .*(Normal|Warning) \w+|order of events( \S+)?|trace)$`)
+var fields = regexp.MustCompile(`^(listed|(sequence|entries of) \S.*|time of (\S+ ready|Ready|ContainersReady)|status\.\S+|(count of )?event .*(Normal|Warning) \w+|order of events( pod and)?( \S+)?|trace)$`)
 
 // loadKnown reads differences.yaml; its head says how it is written.
 func loadKnown(path string) ([]*Known, error) {
@@ -59,6 +61,8 @@ func (k *Known) check() error {
 	switch {
 	case len(k.Scenarios) == 0:
 		return fmt.Errorf("names no scenario")
+	case k.As != "" && k.As != asKubelet && k.As != asPodd:
+		return fmt.Errorf("podd runs as %s or as %s, not as %q", asKubelet, asPodd, k.As)
 	case !fields.MatchString(k.Field):
 		return fmt.Errorf("names no field that may differ (README.md lists them)")
 	case k.Why == "":
@@ -95,21 +99,21 @@ func valueOf(value string) (*regexp.Regexp, error) {
 	return regexp.Compile(`(?s)^` + strings.Join(parts, `.+`) + `$`)
 }
 
-// of says whether the entry speaks of a scenario.
-func (k *Known) of(scenario string) bool {
+// of says whether the entry speaks of a scenario that podd plays under the name as.
+func (k *Known) of(scenario, as string) bool {
 	matches := func(pattern string) bool {
 		ok, _ := filepath.Match(pattern, scenario)
 		return ok
 	}
-	return slices.ContainsFunc(k.Scenarios, matches) && !slices.ContainsFunc(k.Except, matches)
+	return (k.As == "" || k.As == as) && slices.ContainsFunc(k.Scenarios, matches) && !slices.ContainsFunc(k.Except, matches)
 }
 
 // covers says whether a difference is this one, and notes it.
 func (k *Known) covers(d Difference) bool {
 	pod := k.Pod == d.Pod || k.Pod == "*" || k.Pod == "" && d.Pod == d.Scenario
-	ok := k.of(d.Scenario) && pod && k.Field == d.Field && k.kubelet.MatchString(d.Kubelet) && k.podd.MatchString(d.Podd)
+	ok := k.of(d.Scenario, d.As) && pod && k.Field == d.Field && k.kubelet.MatchString(d.Kubelet) && k.podd.MatchString(d.Podd)
 	if ok {
-		k.seen[d.Scenario] = true
+		k.seen[called(d.Scenario, d.As)] = true
 	}
 	return ok
 }
@@ -130,13 +134,13 @@ func sortOut(found []Difference, known []*Known) (open, listed []Difference) {
 	return open, listed
 }
 
-// expired are the entries, in words, that speak of a scenario and did not occur
-// in it as they say.
-func expired(known []*Known, scenario string) []string {
+// expired are the entries, in words, that speak of a scenario under that name of podd's and
+// did not occur in it as they say.
+func expired(known []*Known, scenario, as string) []string {
 	var all []string
 	for _, k := range known {
-		if k.of(scenario) && !k.seen[scenario] {
-			all = append(all, fmt.Sprintf("%s: no longer differs as differences.yaml says: %s: kubelet %s | podd %s", scenario, k.Field, k.Kubelet, k.Podd))
+		if k.of(scenario, as) && !k.seen[called(scenario, as)] {
+			all = append(all, fmt.Sprintf("%s: no longer differs as differences.yaml says: %s: kubelet %s | podd %s", called(scenario, as), k.Field, k.Kubelet, k.Podd))
 		}
 	}
 	return all

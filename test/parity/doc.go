@@ -18,7 +18,8 @@
 // containers. The last status is compared whole and exactly, messages included.
 //
 // Events. For each pod and container: which there are by type and reason, their
-// messages, the order of their first occurrences, and for Created, Started and
+// messages, the order of their first occurrences, of the pod's, of each container's and
+// between the pod's and each container's, and for Created, Started and
 // Killing the counts, unless the script ends in the middle of something. The counts
 // of others depend on when the agents sync, and may not be far apart. An event of both sides with different
 // messages is one difference; its place in the order is compared all the same.
@@ -29,21 +30,23 @@
 //
 // What a side shows that cannot be, whatever the other shows: an end before the start,
 // an address outside the pods' network, two IDs of one image. An agent that runs and does
-// not show its pods for twenty seconds fails the scenario.
+// not show its pods for twenty seconds ends the run.
 //
 // Times, IDs, addresses, ports and the paths of the two nodes are ignored, and so is
 // what gRPC puts before a runtime's error ("rpc error: code = Unknown desc = "),
 // which the kubelet shows in some messages, and the order of a resolver's options,
 // which the kubelet takes from a map.
 //
-// # With an apiserver
+// # Names, and an apiserver
 //
-// Scenarios whose names begin with api- have one on the kubelet's side. What differs
-// by nature is kept from coming up rather than set aside afterwards: a pod is created
-// under the name that a static pod would have, bound to the node, and without a
-// service account (the admission plugin is off). Its status is read from the kubelet's
-// /pods, where it has been to the apiserver and back; its events are those that the
-// kubelet logs, as without one. Set aside are observedGeneration, which says to which
+// podd runs under the kubelet's name, as clusters start it. What is about files and URLs it
+// plays under its own name, too (podd run), under which it reads manifests strictly.
+//
+// In scenarios whose names begin with api- the kubelet and podd are nodes of one apiserver,
+// and what is there is compared. What differs by nature is kept from coming up rather than
+// set aside afterwards: a pod is created under the name that a static pod would have, bound
+// to the node, and without a service account (the admission plugin is off). As podd run
+// podd has the same documents as files. Set aside are observedGeneration, which says to which
 // version of an API object a status belongs; the memory limit that cgroup v1 has where
 // there is none, which the kubelet shows as the pod's if it looks in time; and its
 // complaint, in the moment in which a pod ends, that an object is not registered.
@@ -58,13 +61,16 @@
 //     the kubelet, or at the end, is in both sequences, in the same order.
 //   - What was shown for less may be missing on the other side if it is a
 //     transitional state (see passing): never an end of the pod, never a reason that
-//     upstream does not have.
+//     upstream does not have. What every start takes (Pending, ContainerCreating,
+//     PodInitializing) podd must show if the kubelet does for a blink, and else in three
+//     of four places of a whole run.
 //   - A recurring state is entered as often on both sides, however short it was.
 //     Flapping counts transitions, not time; what recurs after a restart is another
 //     state, since the restarts are part of it. Not counted is what the kubelet shows
 //     of the last life, for less than blink, after it has counted the next: ready.
 //   - An end with the back-off after it lasts as long on both sides, but that the
-//     kubelet, which looks late, may take twice as long.
+//     kubelet, which looks late, may take twice as long. So does that something is ready,
+//     or not, the start left out: a container's until it runs.
 //   - An agent that is restarted lists its pods before it has decided about them,
 //     sometimes for less than the interval of the poller. The first state after a
 //     start may be missing on the other side if podd showed it in one poll, or the

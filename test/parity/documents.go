@@ -49,10 +49,11 @@ func (d directory) Rename(_ context.Context, file, to string) error {
 
 func (d directory) Remove(_ context.Context, file string) error { return os.Remove(d.path(file)) }
 
-// throughAPI gives documents to an apiserver: the pods bound to the node and named as
-// a static pod of the same manifest would be, everything else as it stands.
+// throughAPI gives documents to an apiserver, in a namespace: the pods bound to the node and
+// named as a static pod of the same manifest would be, everything else as it stands.
 type throughAPI struct {
-	server *cluster.APIServer
+	server          *cluster.APIServer
+	node, namespace string
 
 	mu     sync.Mutex
 	placed map[string][]cluster.Object // by file
@@ -64,7 +65,7 @@ const podGone = time.Minute
 // Put makes the objects of the file what it says, and removes those that it has no
 // more. Nothing of a pod can be edited: one that is there goes first.
 func (t *throughAPI) Put(ctx context.Context, file, text string) error {
-	objects, err := objectsOf(text)
+	objects, err := t.objectsOf(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -121,7 +122,7 @@ func (t *throughAPI) delete(ctx context.Context, o cluster.Object) error {
 }
 
 // objectsOf are the documents of a file, pods last.
-func objectsOf(text string) ([]cluster.Object, error) {
+func (t *throughAPI) objectsOf(text string) ([]cluster.Object, error) {
 	var others, pods []cluster.Object
 	for document := range strings.SplitSeq("\n"+text, "\n---") {
 		if strings.TrimSpace(document) == "" {
@@ -131,11 +132,16 @@ func objectsOf(text string) ([]cluster.Object, error) {
 		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
 			return nil, err
 		}
+		metadata, ok := o["metadata"].(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("a %v has no metadata", o["kind"])
+		}
+		metadata["namespace"] = t.namespace
 		if !isPod(o) {
 			others = append(others, o)
 			continue
 		}
-		if err := bind(o); err != nil {
+		if err := t.bind(o); err != nil {
 			return nil, err
 		}
 		pods = append(pods, o)
@@ -144,15 +150,15 @@ func objectsOf(text string) ([]cluster.Object, error) {
 }
 
 // bind does for a pod what is done for a static one by its source: it is of this
-// node, and its name says so.
-func bind(pod cluster.Object) error {
+// node, and has the name that it would have there.
+func (t *throughAPI) bind(pod cluster.Object) error {
 	metadata, ok := pod["metadata"].(map[string]any)
 	spec, ok2 := pod["spec"].(map[string]any)
 	if !ok || !ok2 {
 		return fmt.Errorf("a pod has no metadata or no spec")
 	}
 	metadata["name"] = fmt.Sprint(metadata["name"], "-", nodeName)
-	spec["nodeName"] = nodeName
+	spec["nodeName"] = t.node
 	return nil
 }
 

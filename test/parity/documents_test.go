@@ -24,7 +24,8 @@ func TestWhatPodsNameIsThereBeforeThem(t *testing.T) {
 }
 
 func TestADocumentBecomesAnObjectOfTheAPIServer(t *testing.T) {
-	objects, err := objectsOf("kind: Pod\nmetadata: {name: a}\nspec: {}\n---\nkind: ConfigMap\nmetadata: {name: b}\n---\n")
+	api := &throughAPI{node: "parity-a", namespace: "default-a"}
+	objects, err := api.objectsOf("kind: Pod\nmetadata: {name: a}\nspec: {}\n---\nkind: ConfigMap\nmetadata: {name: b}\n---\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +33,14 @@ func TestADocumentBecomesAnObjectOfTheAPIServer(t *testing.T) {
 	for _, o := range objects {
 		names = append(names, named(o))
 	}
-	if want := []string{"ConfigMap/<nil>/b", "Pod/<nil>/a-parity"}; !slices.Equal(names, want) {
+	if want := []string{"ConfigMap/default-a/b", "Pod/default-a/a-parity"}; !slices.Equal(names, want) {
 		t.Fatalf("got %q, want %q", names, want)
 	}
-	if got := objects[1]["spec"].(map[string]any)["nodeName"]; got != nodeName {
+	if got := objects[1]["spec"].(map[string]any)["nodeName"]; got != "parity-a" {
 		t.Errorf("the pod is bound to %v", got)
 	}
-	for _, text := range []string{"kind: Pod\nmetadata: {name: a}", "kind: Pod\nspec: {}", "a: [b"} {
-		if _, err := objectsOf(text); err == nil {
+	for _, text := range []string{"kind: Pod\nmetadata: {name: a}", "kind: Pod\nspec: {}", "kind: ConfigMap\ndata: {}", "a: [b"} {
+		if _, err := api.objectsOf(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}

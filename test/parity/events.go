@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,76 +21,90 @@ func farApart(reason string, m, n int, counts bool) bool {
 	return max(m, n) > 3*min(m, n)+5
 }
 
-// compareEvents compares path by path: which events there are, what they say, and
-// in which order they came first.
+// compareEvents says which events one side alone has, what differs in those of both, and
+// where they did not come in the same order: among themselves those of the pod and those of
+// each container, and between the two. The order between containers hangs on the moment of
+// looking.
 func compareEvents(a, b []Event, counts bool) []pair {
-	x, y := byPath(a), byPath(b)
-	var all []pair
-	for _, path := range keys(x, y) {
-		_, container, _ := strings.Cut(strings.TrimSuffix(path, "}"), "{")
-		all = append(all, compareEventsAt(strings.TrimSuffix(" "+container, " "), x[path], y[path], counts)...)
-	}
-	return all
-}
-
-func byPath(events []Event) map[string][]Event {
-	by := map[string][]Event{}
-	for _, e := range events {
-		by[e.Path] = append(by[e.Path], e)
-	}
-	return by
-}
-
-// compareEventsAt compares the events of one path; where is a blank and the
-// container's name, or empty for the pod.
-func compareEventsAt(where string, a, b []Event, counts bool) []pair {
 	partners := pairEvents(a, b)
 	var all []pair
-	var order [2][]string // of those that both sides have
-	taken := make([]bool, len(b))
 	for i, e := range a {
+		kind := e.where() + " " + e.Type + " " + e.Reason
 		j, ok := partners[i]
-		kind := where + " " + e.Type + " " + e.Reason
 		if !ok {
 			all = append(all, pair{"event" + kind, e.Message, none})
 			continue
 		}
-		taken[j] = true
 		if e.Message != b[j].Message {
 			all = append(all, pair{"event" + kind, e.Message, b[j].Message})
 		}
 		if m, n := e.Count, b[j].Count; farApart(e.Reason, m, n, counts) {
 			all = append(all, pair{"count of event" + kind, strconv.Itoa(m), strconv.Itoa(n)})
 		}
-		order[0] = append(order[0], e.Reason+"/"+strconv.Itoa(i))
 	}
+	paired := slices.Collect(maps.Values(partners))
 	for j, e := range b {
-		if !taken[j] {
-			all = append(all, pair{"event" + where + " " + e.Type + " " + e.Reason, none, e.Message})
-			continue
+		if !slices.Contains(paired, j) {
+			all = append(all, pair{"event" + e.where() + " " + e.Type + " " + e.Reason, none, e.Message})
 		}
-		for i, of := range partners {
-			if of == j {
-				order[1] = append(order[1], e.Reason+"/"+strconv.Itoa(i))
+	}
+	return append(all, compareOrders(a, b, partners)...)
+}
+
+// where is a blank and the container's name, or empty for the pod.
+func (e Event) where() string {
+	_, container, _ := strings.Cut(strings.TrimSuffix(e.Path, "}"), "{")
+	return strings.TrimSuffix(" "+container, " ")
+}
+
+// compareOrders compares the order of the events that both sides have.
+func compareOrders(a, b []Event, partners map[int]int) []pair {
+	var all []pair
+	inOrder := func(which string, of func(Event) bool) bool {
+		var theirs, ours []int // as indexes of a
+		for i, e := range a {
+			if _, ok := partners[i]; ok && of(e) {
+				theirs = append(theirs, i)
 			}
 		}
+		ours = slices.SortedFunc(slices.Values(theirs), func(i, k int) int { return cmp.Compare(partners[i], partners[k]) })
+		same := slices.Equal(theirs, ours)
+		if !same {
+			mixed := slices.ContainsFunc(theirs, func(i int) bool { return a[i].Path != a[theirs[0]].Path })
+			all = append(all, pair{"order of events" + which, told(a, theirs, mixed), told(a, ours, mixed)})
+		}
+		return same
 	}
-	if !slices.Equal(order[0], order[1]) {
-		all = append(all, pair{"order of events" + where, reasons(order[0]), reasons(order[1])})
+	wheres := map[string]bool{}
+	for _, e := range a {
+		wheres[e.where()] = true
+	}
+	same := inOrder("", func(e Event) bool { return e.where() == "" })
+	for _, where := range slices.Sorted(maps.Keys(wheres)) {
+		if where == "" {
+			continue
+		}
+		if inOrder(where, func(e Event) bool { return e.where() == where }) && same {
+			inOrder(" pod and"+where, func(e Event) bool { return e.where() == where || e.where() == "" })
+		}
 	}
 	return all
 }
 
-func reasons(order []string) string {
+// told are the reasons of events, with the container of each if they are not of one place.
+func told(events []Event, which []int, mixed bool) string {
 	var all []string
-	for _, o := range order {
-		reason, _, _ := strings.Cut(o, "/")
-		all = append(all, reason)
+	for _, i := range which {
+		what := events[i].Reason
+		if mixed {
+			what += events[i].where()
+		}
+		all = append(all, what)
 	}
 	return strings.Join(all, ", ")
 }
 
-// pairEvents finds each event's partner: of the same type and reason, and of
+// pairEvents finds each event's partner: of the same path, type and reason, and of
 // several the one that says the same, else the next in line.
 func pairEvents(a, b []Event) map[int]int {
 	partners, taken := map[int]int{}, make([]bool, len(b))
@@ -98,7 +114,8 @@ func pairEvents(a, b []Event) map[int]int {
 				continue
 			}
 			for j, y := range b {
-				if !taken[j] && x.Type == y.Type && x.Reason == y.Reason && (x.Message == y.Message || !exact) {
+				same := x.Path == y.Path && x.Type == y.Type && x.Reason == y.Reason
+				if !taken[j] && same && (x.Message == y.Message || !exact) {
 					partners[i], taken[j] = j, true
 					break
 				}

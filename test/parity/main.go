@@ -25,10 +25,8 @@ type options struct {
 	slots                                              int
 	podd, kubelet, fixture, bundle, images, here, keep string
 	results                                            string
-	// apiserver is what test/cluster/apiserver builds; inCluster says that the
-	// scenarios under way need it on the kubelet's side.
+	// apiserver is what test/cluster/apiserver builds.
 	apiserver string
-	inCluster bool
 }
 
 func main() {
@@ -39,7 +37,7 @@ func main() {
 	flag.IntVar(&o.slots, "slots", slots, "how many scenarios run at once on each side")
 	flag.StringVar(&o.podd, "podd", "build/podd", "podd to compare")
 	flag.StringVar(&o.kubelet, "kubelet", "", "upstream's kubelet")
-	flag.StringVar(&o.apiserver, "apiserver", "", "upstream's apiserver, for scenarios that need one on the kubelet's side")
+	flag.StringVar(&o.apiserver, "apiserver", "", "upstream's apiserver, for scenarios that need one")
 	flag.StringVar(&o.fixture, "fixture", "", "the program that containers have as /tools/fixture")
 	flag.StringVar(&o.bundle, "bundle", "build/runtime/bin", "containerd and its companions")
 	flag.StringVar(&o.images, "images", "build/images", "podd's images")
@@ -68,16 +66,17 @@ func (o options) run(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	sides := []string{"kubelet", "podd"}
+	sides := allSides
 	switch o.agent {
 	case "":
 	case "none": // compare the records of the last run
 		return o.report(scenarios, known)
+	case "kubelet":
+		sides = []string{sideKubelet}
+	case "podd":
+		sides = []string{sidePodd, sideOwn}
 	default:
-		if !slices.Contains(sides, o.agent) {
-			return false, fmt.Errorf("there is no agent %q", o.agent)
-		}
-		sides = []string{o.agent}
+		return false, fmt.Errorf("there is no agent %q: it is podd, kubelet, or none", o.agent)
 	}
 	if err := o.play(ctx, sides, scenarios); err != nil {
 		return false, err
@@ -92,22 +91,16 @@ func (o options) play(ctx context.Context, sides []string, scenarios []*Scenario
 	if err != nil {
 		return err
 	}
-	for _, inCluster := range []bool{false, true} {
+	for _, g := range groups(scenarios, sides) {
 		var together, single []*Scenario
-		for _, s := range scenarios {
-			switch {
-			case s.inCluster() != inCluster:
-			case s.alone():
+		for _, s := range g.scenarios {
+			if s.alone() {
 				single = append(single, s)
-			default:
+			} else {
 				together = append(together, s)
 			}
 		}
-		if len(together)+len(single) == 0 {
-			continue
-		}
-		o.inCluster = inCluster
-		err := o.withSides(ctx, sides, registry, func(all []*Side) error {
+		err := o.withSides(ctx, g, registry, func(all []*Side) error {
 			if err := o.playOn(ctx, all, together, o.slots); err != nil {
 				return err
 			}
@@ -153,12 +146,14 @@ func (o options) playAll(ctx context.Context, side *Side, scenarios []*Scenario,
 				err := o.save(side.Name, record)
 				if !side.Agent.Running() {
 					err = errors.Join(err, fmt.Errorf("%s ended during %s (or another scenario at the same time)", side.Name, s.Name))
-					cancel()
+				}
+				if err = errors.Join(err, side.failure()); err != nil {
+					cancel() // nothing that is played now shows anything
 				}
 				mu.Lock()
 				done++
 				errs = append(errs, err)
-				fmt.Fprintf(os.Stderr, "%3d/%d %-8s %-36s %5.1f s %s\n", done, len(scenarios), side.Name, s.Name, record.Took.Seconds(), record.Failed)
+				fmt.Fprintf(os.Stderr, "%3d/%d %-8s %-38s %5.1f s %s\n", done, len(scenarios), side.Name, s.Name, record.Took.Seconds(), record.Failed)
 				mu.Unlock()
 			}
 		})

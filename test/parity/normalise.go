@@ -23,10 +23,11 @@ func normaliser(s *Side, scenario *Scenario) func(string) string {
 	subnet := s.Node.Subnet.Addr().String()
 	address := regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimSuffix(subnet, "0.0")) + `\d+\.\d+\b`)
 	root := filepath.Join(s.Node.Dir, "kubelet", "root")
-	if s.Name == "podd" {
+	if s.Name != sideKubelet {
 		root = s.Node.Root()
 	}
 	own := strings.NewReplacer(
+		nodeName+"-"+s.Name, nodeName, namespace+"-"+s.Name, namespace, // in an apiserver, which has those of all sides
 		root, "ROOT", filepath.Dir(s.Agent.Manifests()), "AGENT",
 		s.Out+"/"+scenario.Name, "OUT", s.Tools, "TOOLS", s.Registry, "REGISTRY",
 		port(s.Name, scenario.Number, 0), "PORT", port(s.Name, scenario.Number, 1), "PORT2", s.Node.CgroupRoot, "CGROUP", s.Node.Dir, "NODE",

@@ -27,6 +27,7 @@ type Span struct {
 	Last bool `json:"last,omitempty"`
 
 	since time.Time
+	start time.Duration // how much of For is the pod's start, where that is known
 }
 
 // Series is what was seen of one generation of a pod: from its manifest being

@@ -134,7 +134,11 @@ var regressions = map[string]func(r *Record){
 	"pulled fifty times":                           func(r *Record) { r.Events["s"][3].Count = 50 },
 	"Unhealthy told 6,000 times":                   func(r *Record) { r.Events["s"][6].Count = 6000 },
 	"BackOff told 3,000 times":                     func(r *Record) { r.Events["s"][7].Count = 3000 },
-	"no event at all":                              func(r *Record) { r.Events["s"] = nil },
+	"the pod's event after all of the container's": func(r *Record) {
+		e := r.Events["s"]
+		r.Events["s"] = slices.Concat(e[:2], e[3:], e[2:3])
+	},
+	"no event at all": func(r *Record) { r.Events["s"] = nil },
 	"readiness that flaps for 2 s again and again": func(r *Record) {
 		r.axis("app ready", span("#0 false", 4), span("#0 true", 2), span("#0 false", 2), span("#0 true", 2), span("#0 false", 2), span("#0 true", 2), span("#0 false", 10), span("#1 true", 5))
 	},
@@ -143,7 +147,24 @@ var regressions = map[string]func(r *Record){
 	},
 	"never ready before the restart": func(r *Record) { r.axis("app ready", span("#0 false", 22), span("#1 true", 5)) },
 	"ready too early, for good":      func(r *Record) { r.axis("app ready", span("#0 true", 12), span("#0 false", 10), span("#1 true", 5)) },
-	"ready throughout":               func(r *Record) { r.axis("app ready", span("#0 true", 22), span("#1 true", 5)) },
+	"ready for 40 s instead of 8": func(r *Record) {
+		r.axis("Ready", span("#0 False ContainersNotReady", 4), span("#0 True", 40), span("#0 False ContainersNotReady", 10), span("#1 True", 5))
+	},
+	"ready for 1 s instead of 8": func(r *Record) {
+		r.axis("app ready", span("#0 false", 4), span("#0 true", 1), span("#0 false", 10), span("#1 true", 5))
+	},
+	"not ready for 2 s instead of 10": func(r *Record) {
+		r.axis("app ready", span("#0 false", 4), span("#0 true", 8), span("#0 false", 2), span("#1 true", 5))
+	},
+	"not ready for 30 s instead of 10": func(r *Record) {
+		r.axis("Ready", span("#0 False ContainersNotReady", 4), span("#0 True", 8), span("#0 False ContainersNotReady", 30), span("#1 True", 5))
+	},
+	"not ready for 9 s instead of 1 once it runs": func(r *Record) {
+		r.axis("app ready", span("#0 false", 12), span("#0 true", 8), span("#0 false", 10), span("#1 true", 5))
+	},
+	"Pending is never shown":           func(r *Record) { a := r.Pods["s"][0].Axes; a["phase"] = a["phase"][1:] },
+	"ContainerCreating is never shown": func(r *Record) { a := r.Pods["s"][0].Axes; a["app"] = a["app"][2:] },
+	"ready throughout":                 func(r *Record) { r.axis("app ready", span("#0 true", 22), span("#1 true", 5)) },
 	"an end that is Failed for a moment": func(r *Record) {
 		axes := r.Pods["s"][0].Axes
 		axes["phase"] = slices.Insert(axes["phase"], 2, span("#0 Failed", 0.1))
@@ -214,10 +235,10 @@ func complaintsOf(t *testing.T, upstream, ours *Record) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open, _ := sortOut(compare(upstream, ours), known)
+	open, _ := sortOut(compare(upstream, ours, asKubelet), known)
 	r := outcome{Name: "s", Open: open}
 	if upstream.Failed == "" && ours.Failed == "" {
-		r.Expired = expired(known, "s")
+		r.Expired = expired(known, "s", asKubelet)
 	}
 	return r.complaints()
 }
@@ -234,6 +255,40 @@ func TestEveryRegressionIsDetected(t *testing.T) {
 		spoil(bad)
 		if got := complaintsOf(t, agreed(), bad); len(got) == 0 {
 			t.Errorf("%s: nothing is told", name)
+		}
+	}
+}
+
+// TestStatesThatPoddHardlyEverShowsAreTold: in one scenario podd may have been too quick.
+func TestStatesThatPoddHardlyEverShowsAreTold(t *testing.T) {
+	record := func(phase, app string) *Record {
+		return &Record{Pods: map[string][]*Series{"s": {{Axes: map[string][]Span{
+			"phase": last(span(phase, 0.3), span("#0 Running", 5)), "app": last(span(app, 0.2), span("#0 running", 5)),
+		}}}}}
+	}
+	theirs := record("#0 Pending", "#0 waiting:ContainerCreating")
+	for name, c := range map[string]struct {
+		ours  func(i int) *Record
+		pods  int
+		wants []string
+	}{
+		"always": {func(int) *Record { return theirs }, 20, nil},
+		"now and then not": {func(i int) *Record {
+			if i%5 == 0 {
+				return record("#0 Running", "#0 running")
+			}
+			return theirs
+		}, 20, nil},
+		"Pending never":           {func(int) *Record { return record("#0 Running", "#0 waiting:ContainerCreating") }, 20, []string{"Pending: the kubelet shows it 20 times, podd 0"}},
+		"ContainerCreating never": {func(int) *Record { return record("#0 Pending", "#0 running") }, 20, []string{"waiting:ContainerCreating: the kubelet shows it 20 times, podd 0"}},
+		"of too few":              {func(int) *Record { return record("#0 Running", "#0 running") }, 9, nil},
+	} {
+		all := starts{}
+		for i := range c.pods {
+			all.add(theirs, c.ours(i))
+		}
+		if got := all.rarely(); !slices.Equal(got, c.wants) {
+			t.Errorf("%s: got %q, want %q", name, got, c.wants)
 		}
 	}
 }
@@ -317,7 +372,7 @@ func TestRecordsSurviveTheirFile(t *testing.T) {
 	}
 	x, _ := json.Marshal(got)
 	y, _ := json.Marshal(agreed())
-	if string(x) != string(y) || len(compare(agreed(), got)) != 0 {
+	if string(x) != string(y) || len(compare(agreed(), got, asKubelet)) != 0 {
 		t.Errorf("got %s, want %s", x, y)
 	}
 	if _, err := (options{keep: fmt.Sprint(o.keep, "/none")}).load("podd", "s"); err == nil {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outcome is what came of one scenario.
+// outcome is what came of one scenario, under one of podd's names.
 type outcome struct {
 	Name string
 	// Missing says whose record there is not.
@@ -39,24 +39,41 @@ func (r outcome) complaints() []string {
 // outcomes compares all records.
 func (o options) outcomes(scenarios []*Scenario, known []*Known) ([]outcome, error) {
 	var all []outcome
+	began := starts{}
 	for _, s := range scenarios {
-		r := outcome{Name: s.Name}
-		upstream, err := o.load("kubelet", s.Name)
-		ours, err2 := o.load("podd", s.Name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			r.Missing = "no record of the kubelet's"
-		case errors.Is(err2, fs.ErrNotExist):
-			r.Missing = "no record of podd's"
-		case err != nil || err2 != nil:
-			return nil, errors.Join(err, err2)
-		default:
-			r.Open, r.Listed = sortOut(compare(upstream, ours), known)
-			if upstream.Failed == "" && ours.Failed == "" {
-				r.Expired = expired(known, s.Name)
-			}
+		upstream, err := o.load(sideKubelet, s.Name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
-		all = append(all, r)
+		for _, side := range []string{sidePodd, sideOwn} {
+			as := asKubelet
+			if side == sideOwn {
+				if !s.underOwnName() {
+					continue
+				}
+				as = asPodd
+			}
+			r := outcome{Name: called(s.Name, as)}
+			ours, err := o.load(side, s.Name)
+			switch {
+			case upstream == nil:
+				r.Missing = "no record of the kubelet's"
+			case errors.Is(err, fs.ErrNotExist):
+				r.Missing = "no record of podd's"
+			case err != nil:
+				return nil, err
+			default:
+				r.Open, r.Listed = sortOut(compare(upstream, ours, as), known)
+				if upstream.Failed == "" && ours.Failed == "" {
+					r.Expired = expired(known, s.Name, as)
+					began.add(upstream, ours)
+				}
+			}
+			all = append(all, r)
+		}
+	}
+	for _, rarely := range began.rarely() {
+		all = append(all, outcome{Name: "all of them", Missing: rarely})
 	}
 	return all, nil
 }
@@ -70,7 +87,7 @@ func (o options) report(scenarios []*Scenario, known []*Known) (bool, error) {
 	}
 	var table strings.Builder
 	bad := 0
-	fmt.Fprintf(&table, "%-38s %-10s %-10s %-10s %s\n", "scenario", "statuses", "events", "trace", "verdict")
+	fmt.Fprintf(&table, "%-42s %-10s %-10s %-10s %s\n", "scenario", "statuses", "events", "trace", "verdict")
 	for _, r := range all {
 		table.WriteString(r.row())
 		if !r.same() {
@@ -101,7 +118,7 @@ func (o options) writeOpen(all []outcome) error {
 	entries := []Known{}
 	for _, r := range all {
 		for _, d := range r.Open {
-			k := Known{Scenarios: []string{d.Scenario}, Field: d.Field, Kubelet: d.Kubelet, Podd: d.Podd}
+			k := Known{Scenarios: []string{d.Scenario}, As: d.As, Field: d.Field, Kubelet: d.Kubelet, Podd: d.Podd}
 			if d.Pod != d.Scenario {
 				k.Pod = d.Pod
 			}
@@ -118,7 +135,7 @@ func (o options) writeOpen(all []outcome) error {
 // row is the scenario's line of the table.
 func (r outcome) row() string {
 	if r.Missing != "" {
-		return fmt.Sprintf("%-38s %s\n", r.Name, r.Missing)
+		return fmt.Sprintf("%-42s %s\n", r.Name, r.Missing)
 	}
 	cell := func(column string) string {
 		count := func(all []Difference) (n int) {
@@ -147,5 +164,5 @@ func (r outcome) row() string {
 	case len(r.Listed) > 0:
 		verdict = "known"
 	}
-	return fmt.Sprintf("%-38s %-10s %-10s %-10s %s\n", r.Name, cell(colStatuses), cell(colEvents), cell(colTrace), verdict)
+	return fmt.Sprintf("%-42s %-10s %-10s %-10s %s\n", r.Name, cell(colStatuses), cell(colEvents), cell(colTrace), verdict)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -196,6 +197,17 @@ const clusterPrefix = "api-"
 
 // inCluster says whether the kubelet needs an apiserver for it.
 func (s *Scenario) inCluster() bool { return len(s.Steps) > 0 && s.Steps[0].Verb == "needs" }
+
+// fromSources are the steps that say where a manifest is found.
+var fromSources = []string{"serve", "serve-instead", "unserve", "url-answers", "rename", "write"}
+
+// underOwnName says whether podd plays it under its own name, too, as a program without a
+// cluster: those that are about files and URLs, which it reads more strictly then, and those
+// for which a kubelet needs an apiserver, and podd has files.
+func (s *Scenario) underOwnName() bool {
+	return s.inCluster() || slices.ContainsFunc(s.Steps, func(step Step) bool { return slices.Contains(fromSources, step.Verb) }) ||
+		slices.ContainsFunc(slices.Collect(maps.Keys(s.Files)), raw)
+}
 
 // cut says whether the last status is the one after the last step, whatever would
 // follow.

@@ -32,6 +32,10 @@ var passing = regexp.MustCompile(`^#\d+ (` + strings.Join([]string{
 	`waiting:(ContainerCreating|PodInitializing|CrashLoopBackOff|ErrImagePull|ImagePullBackOff|PostStartHookError|RestartingAllContainers)`,
 }, "|") + `)$`)
 
+// starting are those of them that every start takes, on podd too, by more than the poller
+// takes from look to look.
+var starting = regexp.MustCompile(`^#0 (Pending|waiting:(ContainerCreating|PodInitializing))$`)
+
 func (s Span) lasted() bool { return s.Last || s.For >= blink }
 
 // key is what a state counts as.
@@ -50,7 +54,7 @@ func compareSpans(axis string, a, b []Span) []pair {
 	paired := [2]map[int]bool{{}, {}}
 	for _, k := range kept {
 		paired[0][k[0]], paired[1][k[1]] = true, true
-		all = append(all, compareWaits(axis, a[k[0]], b[k[1]])...)
+		all = append(all, compareTimes(axis, a[k[0]], b[k[1]])...)
 	}
 	glimpses := [2]map[string]int{{}, {}}
 	for side, spans := range [][]Span{a, b} {
@@ -58,7 +62,11 @@ func compareSpans(axis string, a, b []Span) []pair {
 			if paired[side][i] {
 				continue
 			}
-			brief := !s.Last && s.For < []time.Duration{late, blink}[side]
+			limit := [...]time.Duration{late, blink}[side]
+			if starting.MatchString(s.State) {
+				limit = blink
+			}
+			brief := !s.Last && s.For < limit
 			if brief && passing.MatchString(s.State) {
 				if i > 0 && s.For < glimpse {
 					glimpses[side][s.key()]++
@@ -186,15 +194,54 @@ func compareEntries(axis string, a, b []Span, glimpses [2]map[string]int) []pair
 	return all
 }
 
-// compareWaits compares how long an end, with the back-off after it, lasted until
-// the next start. The kubelet looks late, by up to as long as the back-off is; podd
-// starts when it is over, or a moment later on a busy machine. Other times hang on the machine and on the script.
-func compareWaits(axis string, a, b Span) []pair {
-	if !strings.Contains(a.Same, " ended:") || a.Last || b.Last || b.For <= a.For+2*blink && b.For >= a.For/2-time.Second {
+// compareTimes compares how long two things lasted: an end, with the back-off after it,
+// until the next start, and that something is ready or not. The kubelet looks late, by up
+// to as long as either is; podd shows a change when it comes, or a moment later on a busy
+// machine. Other times hang on the machine and on the script.
+func compareTimes(axis string, a, b Span) []pair {
+	if a.Last || b.Last {
 		return nil
 	}
-	text := func(s Span) string { return fmt.Sprintf("%s for %v", s.Same, s.For.Round(time.Second)) }
-	return []pair{{"time of " + axis, text(a), text(b)}}
+	x, y, early := a.For-a.start, b.For-b.start, 2*time.Second
+	switch {
+	case strings.Contains(a.Same, " ended:"):
+	case isReadiness(axis):
+		early = blink
+	default:
+		return nil
+	}
+	if y <= x+2*blink && y >= x/2-early {
+		return nil
+	}
+	text := func(s Span, d time.Duration) string { return fmt.Sprintf("%s for %v", s.key(), d.Round(time.Second)) }
+	return []pair{{"time of " + axis, text(a, x), text(b, y)}}
+}
+
+// isReadiness says whether an axis tells what is ready: the pod, or one of its containers.
+func isReadiness(axis string) bool {
+	return axis == string(v1.PodReady) || axis == string(v1.ContainersReady) || strings.HasSuffix(axis, " ready")
+}
+
+// withoutStart returns an axis of readiness on which the first state has noted how much of
+// it was the start: a container's until it ran for the first time, and of the pod, which
+// waits for several, all of it.
+func withoutStart(axes map[string][]Span, axis string) []Span {
+	all := slices.Clone(axes[axis])
+	if !isReadiness(axis) || len(all) == 0 {
+		return all
+	}
+	all[0].start = all[0].For
+	if container, ok := strings.CutSuffix(axis, " ready"); ok {
+		all[0].start = 0
+		for _, s := range axes[container] {
+			if up.MatchString(s.State) {
+				break
+			}
+			all[0].start += s.For
+		}
+		all[0].start = min(all[0].start, all[0].For)
+	}
+	return all
 }
 
 // align pairs the states of two sequences so that the fewest that lasted, and

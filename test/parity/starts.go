@@ -1,6 +1,12 @@
 package main
 
-import "time"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
 
 // tick is how often the poller looks.
 const tick = 50 * time.Millisecond
@@ -37,4 +43,52 @@ func shownAtStart(spans []Span, start int) string {
 		}
 	}
 	return ""
+}
+
+// starts counts, by state of a start (Pending, ContainerCreating …), in how many places of
+// all scenarios the kubelet shows it, and podd too. In one scenario either may have been too
+// quick for the poller.
+type starts map[string]*struct{ kubelet, podd int }
+
+// add takes in a scenario's records.
+func (s starts) add(upstream, ours *Record) {
+	for pod, generations := range upstream.Pods {
+		for i, theirs := range generations {
+			series := at(ours.Pods[pod], i)
+			if series == nil || len(series.Axes) == 0 {
+				continue
+			}
+			for axis, spans := range theirs.Axes {
+				s.count(spans, series.Axes[axis])
+			}
+		}
+	}
+}
+
+func (s starts) count(theirs, ours []Span) {
+	for _, span := range theirs {
+		if !starting.MatchString(span.State) {
+			continue
+		}
+		state := strings.TrimPrefix(span.State, "#0 ")
+		if s[state] == nil {
+			s[state] = &struct{ kubelet, podd int }{}
+		}
+		s[state].kubelet++
+		if slices.ContainsFunc(ours, func(o Span) bool { return o.State == span.State }) {
+			s[state].podd++
+		}
+	}
+}
+
+// rarely are the states, in words, that podd does not show in three of four places where the
+// kubelet does.
+func (s starts) rarely() (all []string) {
+	const few = 10 // in which chance decides
+	for _, state := range slices.Sorted(maps.Keys(s)) {
+		if n := s[state]; n.kubelet >= few && 4*n.podd < 3*n.kubelet {
+			all = append(all, fmt.Sprintf("%s: the kubelet shows it %d times, podd %d", state, n.kubelet, n.podd))
+		}
+	}
+	return all
 }

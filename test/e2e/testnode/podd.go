@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ type Podd struct {
 	// Bare starts podd without a configuration file: only flags say what is the
 	// place's own. Its pods' logs are in the default directory then.
 	Bare bool
+	// AsKubelet starts podd under the kubelet's name, as kubeadm and its unit do.
+	AsKubelet bool
 	// Args are added to the command line, Env to the environment.
 	Args, Env []string
 
@@ -117,7 +120,7 @@ func (p *Podd) config() map[string]any {
 // args are the command line, and write the configuration file that it names.
 func (p *Podd) args() ([]string, error) {
 	args := []string{
-		"run", "--root-dir", cmp.Or(p.Root, p.Place.Root()), "--state-dir", p.stateDir(),
+		"--root-dir", cmp.Or(p.Root, p.Place.Root()), "--state-dir", p.stateDir(),
 		"--hostname-override", p.NodeName(), "--bridge", p.Place.Bridge,
 		"--container-logs-dir", p.ContainerLogs(),
 	}
@@ -144,7 +147,12 @@ func (p *Podd) Start() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(p.Binary, append(args, p.Args...)...)
+	name := []string{"podd", "run"}
+	if p.AsKubelet {
+		name = []string{"kubelet"}
+	}
+	cmd := exec.Command(p.Binary)
+	cmd.Args = slices.Concat(name, args, p.Args)
 	cmd.Env = append(os.Environ(), p.Env...)
 	log, err := os.OpenFile(p.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
