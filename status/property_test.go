@@ -15,7 +15,7 @@ import (
 // TestWhateverIsReported follows pods whose reports make little sense through
 // many looks, and checks what must hold of every status.
 func TestWhateverIsReported(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		base := randomPod(r)
 		var before v1.PodStatus

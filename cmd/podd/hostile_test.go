@@ -36,7 +36,7 @@ var worst = []string{
 	"pods", "documents", "null documents", "JSON objects", "heavy pods", "heavy broken pods", "PodList of nothing", "containers: {}",
 	"container's env: {name: E, valueFrom: {configMapKeyRef: {name: a, key: b}}}", "node selector: k%d: v", "unknown fields: k%d: v",
 	"alias bomb", "alias of a long text", "anchors", "flow object", "JSON fields", "nested lists", "many nested lists", "fields",
-	"configMap volumes", "projected items", "keys of a Secret's texts", "a List of ConfigMaps", "one field again and again", "a long text", "a long annotation", "comments behind", "indented deeper and deeper",
+	"configMap volumes", "projected items", "keys of a Secret's texts", "a List of ConfigMaps", "Secrets of a mebibyte", "one field again and again", "a long text", "a long annotation", "comments behind", "indented deeper and deeper",
 }
 
 // TestNoInputCostsMoreThan300MiB makes the binary validate 10 MiB of the most
@@ -72,7 +72,7 @@ func TestNoInputCostsMoreThan300MiB(t *testing.T) {
 			t.Fatalf("%s: %v, %s", name, err, out)
 		}
 		t.Logf("%4d MiB, %v of CPU time: %s", peak>>10, time.Duration(took).Round(10*time.Millisecond), name)
-		if !strings.Contains(string(out), "problem") {
+		if !strings.Contains(string(out), "problem") && name != "Secrets of a mebibyte" { // which are valid
 			t.Errorf("%s: podd reports no problem: %s", name, out)
 		}
 		if os.Getenv("PODD_BENCH") != "" && time.Duration(took) > 5*time.Second {

@@ -178,10 +178,7 @@ func TestACommandRunsInAContainer(t *testing.T) {
 
 func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 	e := begin(t)
-	// It ends without a last word: who is attached with standard input may not be shown what a
-	// container prints as it ends. containerd 2.4 removes that client as soon as one of the two
-	// outputs has ended, whatever the other one still holds (ContainerIO.Attach). The log has it.
-	manifest := e.podOf("web", "while read line; do [ $line != end ] || exit 3; echo got $line; done")
+	manifest := e.podOf("web", "while read line; do echo got $line; [ $line != end ] || exit 3; done")
 	e.write("web.yaml", replaced(e, manifest, "  - name: main\n", "  - name: main\n    stdin: true\n"))
 	e.write("deaf.yaml", e.resting("deaf"))
 	e.ready("deaf")
@@ -217,6 +214,15 @@ func TestAContainersOwnProcessIsAttachedTo(t *testing.T) {
 	if err := attached.Wait(); err != nil {
 		t.Errorf("the end of the process: got %v", err)
 	}
+	// Who is attached with standard input may not be shown what a container prints as it ends:
+	// containerd 2.4 removes that client as soon as one of the two outputs has ended, whatever
+	// the other one still holds (ContainerIO.Attach). The log has it.
+	e.eventually("the log has its last word", func(context.Context) error {
+		if got, err := e.prints("logs", "--previous", "web"); err != nil || !strings.HasSuffix(got, "got end\n") {
+			return fmt.Errorf("got %q, %v", got, err)
+		}
+		return nil
+	})
 	select {
 	case <-ended:
 	case <-time.After(patience):

@@ -78,7 +78,7 @@ func TestASubPathThatIsSwappedForALinkWhileItsContainerStartsLeadsNowhere(t *tes
 			}
 			e.write("swapping.yaml", e.vars("${VICTIMS}", e.vars().Replace(victims.String()), "${VOLUME}", e.vars().Replace(how.volume),
 				"${LINK}", how.link(outside), "${SWAPPER}", swapper).Replace(swapping))
-			const tries = 40
+			const tries = 100
 			kicks := 0
 			e.eventually("enough containers have started", func(context.Context) error {
 				kicks++
