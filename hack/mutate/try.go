@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"podd/internal/child"
 )
 
 //go:embed helper.go.txt
@@ -251,7 +254,10 @@ func (t target) test(ctx context.Context, dir, env string, args ...string) ([]by
 	c.Dir = t.dir
 	c.Env = append(os.Environ(), env)
 	c.WaitDelay = time.Second
-	return c.CombinedOutput()
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := child.Run(c) // a change that hangs does not outlive this process
+	return out.Bytes(), err
 }
 
 // secluded runs "$@", as a process that has a parent and is not the first of its namespace:
