@@ -79,3 +79,17 @@ func TestAnExistingNodeTellsACloudControllerManagerItsAddress(t *testing.T) {
 		}
 	})
 }
+
+func TestTheAnnotationForACloudControllerManagerIsRestored(t *testing.T) {
+	f := facts()
+	f.Cloud, f.NodeIPs = true, ips("10.0.0.1")
+	registeringAs(t, &server{}, f, func(b *bed) {
+		time.Sleep(time.Second)
+		b.server.write(func(n *v1.Node) *v1.Node { n.Annotations = nil; return n })
+		b.set(State{MemoryPressure: true}) // annotations alone are not looked at
+		time.Sleep(time.Minute)
+		if got := b.node().Annotations[annotationProvidedNodeIP]; got != "10.0.0.1" {
+			b.t.Errorf("got %q, want the configured address", got)
+		}
+	})
+}

@@ -220,6 +220,5 @@ func withoutHeartbeats(s *v1.NodeStatus) *v1.NodeStatus {
 	for i := range out.Conditions {
 		out.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
-	slices.SortFunc(out.Conditions, byType)
 	return &out
 }

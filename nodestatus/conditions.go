@@ -1,7 +1,6 @@
 package nodestatus
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -87,8 +86,6 @@ func setCondition(s *v1.NodeStatus, c condition, now metav1.Time) {
 	}
 	s.Conditions = append(s.Conditions, next)
 }
-
-func byType(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) }
 
 // native says that a resource is one of Kubernetes' own, of which nobody but the node
 // agent says how much there is.

@@ -1,10 +1,13 @@
 package nodestatus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,4 +89,45 @@ func TestTheRuntimeIsAskedForImagesAfterChangesAndOtherwiseRarely(t *testing.T) 
 			t.Errorf("the runtime is away: got %v, asked %d times", got, asked)
 		}
 	})
+}
+
+func TestImagesOfOneSizeAreInTheOrderOfTheirIDs(t *testing.T) {
+	has := []*pod.Image{{ID: "c", Size: 1, Tags: []string{"c"}}, {ID: "a", Size: 1, Tags: []string{"a"}}, {ID: "big", Size: 2, Tags: []string{"big"}}, {ID: "b", Size: 1, Tags: []string{"b"}}}
+	before := slices.Clone(has)
+	images := nodestatus.NewImages(nodestatus.ImagesConfig{Max: 3, List: func(context.Context) ([]*pod.Image, error) { return has, nil }})
+	var got []string
+	for _, image := range images.Now(t.Context()) {
+		got = append(got, image.Names...)
+	}
+	if want := []string{"big", "a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !slices.Equal(has, before) { // others may have the runtime's answer, too
+		t.Errorf("the list that was passed has another order")
+	}
+}
+
+func TestWhyImagesCannotBeListedIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	var fails error
+	images := nodestatus.NewImages(nodestatus.ImagesConfig{
+		Max: 50, Log: slog.New(slog.NewTextHandler(&log, nil)), List: func(context.Context) ([]*pod.Image, error) { return nil, fails },
+	})
+	stopping, stop := context.WithCancel(t.Context())
+	stop()
+	for _, step := range []struct {
+		ctx   context.Context
+		fails error
+		lines int // so far
+	}{
+		{t.Context(), errors.New("away"), 1}, {t.Context(), errors.New("broken"), 2}, {t.Context(), nil, 2}, {t.Context(), errors.New("broken"), 3}, {stopping, errors.New("canceled"), 3},
+	} {
+		fails = step.fails
+		for range 3 {
+			images.Now(step.ctx)
+		}
+		if got := strings.Count(log.String(), "cannot list the images"); got != step.lines {
+			t.Errorf("%v: got %d lines, want %d: %s", step.fails, got, step.lines, log.String())
+		}
+	}
 }

@@ -2,220 +2,20 @@ package nodestatus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
-
-// server is an apiserver with one Node and one Lease.
-type server struct {
-	mu      sync.Mutex
-	node    *v1.Node
-	lease   *coordinationv1.Lease
-	version int
-	leases  int  // versions of the lease
-	lost    bool // the lease is stored, and the answer does not arrive
-	away    bool
-	// forbidden is why Nodes may not be created.
-	forbidden error
-	requests  []string
-	watchers  []func([]*v1.Node, error)
-}
-
-func (s *server) request(what string) error {
-	if s.away {
-		return errors.New("connection refused")
-	}
-	s.requests = append(s.requests, what)
-	return nil
-}
-
-// did returns the requests since the last call.
-func (s *server) did() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.requests
-	s.requests = nil
-	return out
-}
-
-// write changes the Node as the cluster does, and tells those who watch; nil deletes it.
-func (s *server) write(change func(n *v1.Node) *v1.Node) (written *v1.Node) {
-	s.mu.Lock()
-	if s.node != nil {
-		s.node = s.node.DeepCopy()
-	}
-	s.node = change(s.node)
-	s.version++
-	var all []*v1.Node
-	if s.node != nil {
-		s.node.ResourceVersion = strconv.Itoa(s.version)
-		all = append(all, s.node)
-	}
-	watchers, written := slices.Clone(s.watchers), s.node
-	s.mu.Unlock()
-	for _, tell := range watchers {
-		tell(all, nil)
-	}
-	return written
-}
-
-func (s *server) FollowNode(ctx context.Context, _ string, set func([]*v1.Node, error)) {
-	s.mu.Lock()
-	s.watchers = append(s.watchers, set)
-	s.mu.Unlock()
-	s.write(func(n *v1.Node) *v1.Node { return n })
-	<-ctx.Done()
-}
-
-func (s *server) Node(_ context.Context, name string) (*v1.Node, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.request("get"); err != nil {
-		return nil, err
-	}
-	if s.node == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
-	}
-	return s.node, nil
-}
-
-func (s *server) CreateNode(_ context.Context, n *v1.Node) (*v1.Node, error) {
-	s.mu.Lock()
-	err, there := s.request("create"), s.node != nil
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	if s.forbidden != nil {
-		return nil, s.forbidden
-	}
-	if there {
-		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "nodes"}, n.Name)
-	}
-	return s.write(func(*v1.Node) *v1.Node {
-		out := n.DeepCopy()
-		out.UID = types.UID("uid-" + strconv.Itoa(s.version))
-		return out
-	}), nil
-}
-
-func (s *server) PatchNode(_ context.Context, _ string, patch []byte, subresource ...string) (*v1.Node, error) {
-	s.mu.Lock()
-	err := s.request("patch " + strings.Join(subresource, "/"))
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return s.write(func(n *v1.Node) *v1.Node {
-		before, _ := json.Marshal(n)
-		after, err := strategicpatch.StrategicMergePatch(before, patch, v1.Node{})
-		out := &v1.Node{}
-		if err = errors.Join(err, json.Unmarshal(after, out)); err != nil {
-			panic(err)
-		}
-		return out
-	}), nil
-}
-
-func facts() Facts {
-	return Facts{
-		Name: "node0", Hostname: "node0",
-		Labels: map[string]string{"disk": "ssd"}, Taints: []v1.Taint{{Key: "only", Effect: v1.TaintEffectNoSchedule}},
-		Capacity: v1.ResourceList{
-			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
-			v1.ResourcePods: resource.MustParse("110"), v1.ResourceEphemeralStorage: resource.MustParse("10Gi"),
-		},
-		System: v1.NodeSystemInfo{BootID: "boot-2"},
-	}
-}
-
-// bed runs a Registrar in a bubble; state is what it finds.
-type bed struct {
-	t      *testing.T
-	server *server
-	*Registrar
-
-	mu     sync.Mutex
-	state  State
-	events []string // their reasons
-	said   []string // their types and messages
-}
-
-func registering(t *testing.T, s *server, run func(b *bed)) {
-	t.Helper()
-	registeringAs(t, s, facts(), run)
-}
-
-func registeringAs(t *testing.T, s *server, of Facts, run func(b *bed)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := &bed{t: t, server: s, state: State{Addresses: []string{"10.0.0.1", "fd00::1"}}}
-		b.Registrar = New(Config{
-			Client: s, Facts: of, Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
-			State: func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
-			Event: func(eventType, reason, message string) {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				b.events, b.said = append(b.events, reason), append(b.said, eventType+": "+message)
-			},
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- b.Run(ctx) }()
-		run(b)
-		cancel()
-		<-done
-	})
-}
-
-func (b *bed) set(s State) { b.mu.Lock(); defer b.mu.Unlock(); b.state = s }
-
-func (b *bed) want(what string, requests ...string) {
-	b.t.Helper()
-	if got := b.server.did(); !slices.Equal(got, requests) {
-		b.t.Errorf("%s: got requests %q, want %q", what, got, requests)
-	}
-}
-
-// node is the Node as the server has it.
-func (b *bed) node() *v1.Node {
-	b.server.mu.Lock()
-	defer b.server.mu.Unlock()
-	return b.server.node
-}
-
-// happened are the reasons of the events so far.
-func (b *bed) happened() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.events)
-}
-
-func (b *bed) condition(t v1.NodeConditionType) v1.NodeCondition {
-	b.t.Helper()
-	for _, c := range b.node().Status.Conditions {
-		if c.Type == t {
-			return c
-		}
-	}
-	b.t.Fatalf("no condition %s in %+v", t, b.node().Status.Conditions)
-	return v1.NodeCondition{}
-}
 
 func TestANodeIsRegisteredAndThenCostsNothingWhileNothingChanges(t *testing.T) {
 	registering(t, &server{}, func(b *bed) {
@@ -436,7 +236,7 @@ func TestANodeThatWasDeletedIsNotRegisteredBehindItsOperatorsBack(t *testing.T) 
 	})
 }
 
-// TestSeenIsCalledWithoutALock, with versions in their order and the newest at the end.
+// TestSeenIsCalledWithoutALock, by one at a time, with versions in their order and the newest at the end.
 func TestSeenIsCalledWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		version := func(n int) *v1.Node {
@@ -446,10 +246,15 @@ func TestSeenIsCalledWithoutALock(t *testing.T) {
 		}
 		var r *Registrar
 		var seen []int
+		var calls atomic.Int32
 		r = New(Config{Seen: func(n *v1.Node) {
 			if now := r.Node(); newer(n, now) && n != now {
 				t.Errorf("version %s is seen before it is kept", n.ResourceVersion)
 			}
+			if calls.Add(1) > 1 {
+				t.Errorf("version %s is passed while another one is", n.ResourceVersion)
+			}
+			defer calls.Add(-1)
 			at, _ := strconv.Atoi(n.ResourceVersion)
 			seen = append(seen, at)
 			time.Sleep(time.Second) // others keep newer ones meanwhile
@@ -464,6 +269,10 @@ func TestSeenIsCalledWithoutALock(t *testing.T) {
 		all.Wait()
 		if !slices.IsSorted(seen) || seen[len(seen)-1] != 100 {
 			t.Errorf("got the versions %v, want them in order up to the newest", seen)
+		}
+		r.Keep(version(101))
+		if got := seen[len(seen)-1]; got != 101 {
+			t.Errorf("later: got the version %d, want 101", got)
 		}
 	})
 }

@@ -135,3 +135,25 @@ func TestAPodThatWasRemovedMeanwhileIsForgotten(t *testing.T) {
 		stop()
 	})
 }
+
+// TestEachJudgementOfAPodIsAfterAReadOfItsOwn, whatever is read for others meanwhile.
+func TestEachJudgementOfAPodIsAfterAReadOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReread(func(context.Context) (*v1.Node, error) { time.Sleep(time.Second); return &v1.Node{}, nil }, func(*v1.Node) {}, func() {}, slog.New(slog.DiscardHandler))
+		stop := running(t, r)
+		for _, step := range []struct {
+			uid   pod.UID
+			waits bool
+		}{
+			{"a", true}, {"b", true}, // a has been read for, and asks later than b
+			{"a", false}, {"b", false}, {"c", true},
+			{"a", true}, {"b", true}, {"c", false}, {"a", false}, {"b", false},
+		} {
+			if got := r.For(step.uid) != ""; got != step.waits {
+				t.Errorf("%s waits: got %t, want %t", step.uid, got, step.waits)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		stop()
+	})
+}

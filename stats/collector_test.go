@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,189 +16,10 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"podd/internal/pod"
-	"podd/stats/kernel"
 )
-
-// machine is a node whose kernel is files.
-type machine struct {
-	*testing.T
-	dir    string
-	v2     bool
-	groups []Group
-	known  []pod.Identity
-	pods   []*v1.Pod
-
-	asked  atomic.Int32 // how often the runtime was
-	listed atomic.Int32 // how often the cgroups were
-	fails  error        // of the runtime
-	hold   chan struct{}
-}
-
-// newMachine has a pod "web" with the containers "main", which runs, and "old", which has
-// ended, and a sandbox.
-func newMachine(t *testing.T, v2 bool) *machine {
-	m := &machine{T: t, dir: t.TempDir(), v2: v2}
-	started := metav1.NewTime(time.Unix(1_700_000_000, 0))
-	m.pods = []*v1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u-1"},
-		Status: v1.PodStatus{StartTime: &started, ContainerStatuses: []v1.ContainerStatus{
-			{Name: "main", ContainerID: "containerd://main1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: started}}},
-			{Name: "old", ContainerID: "containerd://old1", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}},
-		}},
-	}}
-	m.known = []pod.Identity{
-		{ID: "box", UID: "u-1", Pod: "web", Namespace: "shop", Image: "pause:1"},
-		{ID: "main1", UID: "u-1", Pod: "web", Namespace: "shop", Container: "main", Image: `docker.io/library/web:1`},
-		{ID: "old1", UID: "u-1", Pod: "web", Namespace: "shop", Container: "old", Image: "old"},
-	}
-	m.add(Group{Path: "/kubepods"}, 0, 9e9, 300)
-	m.add(Group{Path: "/kubepods/podu-1", Pod: "u-1"}, 0, 8e9, 200)
-	m.add(Group{Path: "/kubepods/podu-1/box", Pod: "u-1", ID: "box"}, os.Getppid(), 1e9, 10)
-	m.add(Group{Path: "/kubepods/podu-1/main1", Pod: "u-1", ID: "main1"}, os.Getppid(), 2_500_000_000, 100)
-	m.add(Group{Path: "/kubepods/podu-1/old1", Pod: "u-1", ID: "old1"}, 0, 3e9, 0)
-	m.files("", 0, 20e9, 1000)
-	m.file("proc/meminfo", "MemTotal: 2000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
-	m.file("proc/loadavg", "0 0 0 1/77 5\n")
-	m.file("proc/sys/kernel/pid_max", "1000")
-	m.file("proc/cpuinfo", "processor : 0\n")
-	const dev = "a\nb\n lo: 1 1 1 1 0 0 0 0 1 1 1 1 0 0 0 0\neth0: 500 5 1 2 0 0 0 0 600 6 3 4 0 0 0 0\n"
-	m.file("proc/1/net/dev", strings.ReplaceAll(dev, "500", "9000"))
-	m.file(fmt.Sprintf("proc/%d/net/dev", os.Getppid()), dev)
-	return m
-}
-
-func (m *machine) file(name, text string) {
-	m.Helper()
-	path := filepath.Join(m.dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		m.Fatal(err)
-	}
-}
-
-// add makes a cgroup: pid is of its process, 0 for none.
-func (m *machine) add(g Group, pid int, cpu float64, memory int) {
-	m.groups = append(m.groups, g)
-	m.files(g.Path, pid, cpu, memory)
-}
-
-func (m *machine) files(rel string, pid int, cpu float64, memory int) {
-	procs := ""
-	if pid != 0 {
-		procs = strconv.Itoa(pid) + "\n"
-	}
-	if m.v2 {
-		m.file("cgroup"+rel+"/cpu.stat", fmt.Sprintf("usage_usec %d\nuser_usec 1\nsystem_usec 1\n", int(cpu/1000)))
-		m.file("cgroup"+rel+"/cpu.max", "50000 100000\n")
-		m.file("cgroup"+rel+"/memory.current", strconv.Itoa(memory))
-		m.file("cgroup"+rel+"/memory.max", "max")
-		m.file("cgroup"+rel+"/memory.stat", fmt.Sprintf("anon %d\nfile 0\ninactive_file 4\n", memory))
-		m.file("cgroup"+rel+"/cgroup.procs", procs)
-		m.file("cgroup"+rel+"/io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4\n")
-		return
-	}
-	m.file("cgroup"+rel+"/cpuacct.usage", strconv.Itoa(int(cpu)))
-	m.file("cgroup"+rel+"/cpu.cfs_quota_us", "50000\n")
-	m.file("cgroup"+rel+"/memory.usage_in_bytes", strconv.Itoa(memory))
-	m.file("cgroup"+rel+"/memory.limit_in_bytes", "9223372036854771712")
-	m.file("cgroup"+rel+"/memory.stat", "total_inactive_file 4\n")
-	m.file("cgroup"+rel+"/cgroup.procs", procs)
-	m.file("cgroup"+rel+"/blkio.throttle.io_service_bytes_recursive", "8:0 Read 1\n8:0 Write 2\n")
-}
-
-func (m *machine) collector() *Collector {
-	mount := filepath.Join(m.dir, "cgroup")
-	return New(Config{
-		Node: "n", Root: "/kubepods",
-		Kernel: kernel.New(kernel.Config{V2: m.v2, Proc: filepath.Join(m.dir, "proc"), Sys: filepath.Join(m.dir, "sys"), Controllers: map[string]string{
-			"cpu": mount, "cpuacct": mount, "memory": mount, "pids": mount, "blkio": mount,
-		}}),
-		Groups: func() []Group {
-			m.listed.Add(1)
-			if m.hold != nil {
-				<-m.hold
-			}
-			return m.groups
-		},
-		Identify: func(context.Context) ([]pod.Identity, error) { m.asked.Add(1); return m.known, m.fails },
-		Pods:     func() []*v1.Pod { return m.pods }, Storage: disks{m.pods}, Images: m.images, Disk: m.dir, Version: "v0",
-	})
-}
-
-// images is the runtime's answer, or its failure.
-func (m *machine) images(context.Context) (*api.RuntimeStats, error) {
-	used := uint64(60)
-	return &api.RuntimeStats{ImageFs: &api.FsStats{UsedBytes: &used}}, m.fails
-}
-
-// disks measure 7 bytes for each container that runs.
-type disks struct{ pods []*v1.Pod }
-
-func (disks) NodeFS() (api.FsStats, error) {
-	n := uint64(50)
-	return api.FsStats{UsedBytes: &n, CapacityBytes: &n, Inodes: &n, InodesFree: &n}, nil
-}
-
-func (d disks) Pods(_ context.Context, pods []*v1.Pod) []api.PodStats {
-	n := uint64(7)
-	var all []api.PodStats
-	for _, p := range pods {
-		all = append(all, api.PodStats{
-			PodRef:     api.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
-			Containers: []api.ContainerStats{{Name: "main", Rootfs: &api.FsStats{UsedBytes: &n, Inodes: &n, InodesFree: &n}}},
-		})
-	}
-	return all
-}
-
-// parse decodes an exposition as Prometheus does, strictly.
-func parse(t *testing.T, text []byte) map[string]*dto.MetricFamily {
-	t.Helper()
-	p := expfmt.NewTextParser(model.LegacyValidation)
-	all, err := p.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	return all
-}
-
-// value returns the series of a family with all these labels, which must be one.
-func value(t *testing.T, all map[string]*dto.MetricFamily, name string, labels ...string) float64 {
-	t.Helper()
-	var found []float64
-	for _, m := range all[name].GetMetric() {
-		have := map[string]string{}
-		for _, l := range m.Label {
-			have[l.GetName()] = l.GetValue()
-		}
-		match := true
-		for i := 0; i < len(labels); i += 2 {
-			if got, ok := have[labels[i]]; !ok || got != labels[i+1] {
-				match = false
-			}
-		}
-		if match {
-			found = append(found, m.GetCounter().GetValue()+m.GetGauge().GetValue())
-		}
-	}
-	if len(found) != 1 {
-		t.Errorf("%s %v: %d series, want one", name, labels, len(found))
-		return -1
-	}
-	return found[0]
-}
-
-// each runs a test on both versions of cgroups.
-func each(t *testing.T, f func(t *testing.T, v2 bool)) {
-	t.Run("v1", func(t *testing.T) { f(t, false) })
-	t.Run("v2", func(t *testing.T) { f(t, true) })
-}
 
 func TestTheSummaryHasWhatPodsUse(t *testing.T) {
 	each(t, func(t *testing.T, v2 bool) {
@@ -255,37 +74,6 @@ func TestTheSummaryHasWhatPodsUse(t *testing.T) {
 	})
 }
 
-func TestTheCgroupOfTheSystemIsMisc(t *testing.T) {
-	each(t, func(t *testing.T, v2 bool) {
-		m := newMachine(t, v2)
-		misc := func(c *Collector, storage bool) *api.ContainerStats {
-			s, err := c.Summary(t.Context(), storage)
-			if err != nil {
-				t.Fatal(err)
-			}
-			i := slices.IndexFunc(s.Node.SystemContainers, func(k api.ContainerStats) bool { return k.Name == "misc" })
-			if i < 0 {
-				return nil
-			}
-			return &s.Node.SystemContainers[i]
-		}
-		c := m.collector()
-		c.cfg.System = "/system"
-		if got := misc(c, true); got != nil {
-			t.Errorf("without such a cgroup: got %+v", got)
-		}
-		m.files("/system", 0, 4e9, 70)
-		for _, storage := range []bool{true, false} {
-			if got := misc(c, storage); got == nil || *got.CPU.UsageCoreNanoSeconds != 4e9 || *got.Memory.WorkingSetBytes != 66 || got.StartTime.IsZero() || got.Rootfs != nil {
-				t.Errorf("got %+v", got)
-			}
-		}
-		if got := misc(m.collector(), true); got != nil {
-			t.Errorf("without systemCgroups: got %+v", got)
-		}
-	})
-}
-
 func TestResourceMetricsHaveTheKubeletsNames(t *testing.T) {
 	each(t, func(t *testing.T, v2 bool) {
 		var out bytes.Buffer
@@ -309,6 +97,15 @@ func TestResourceMetricsHaveTheKubeletsNames(t *testing.T) {
 		}
 		if v := value(t, all, "pod_memory_working_set_bytes", "namespace", "shop", "pod", "web"); v != 196 {
 			t.Errorf("got %v bytes", v)
+		}
+		for name, f := range all { // a counter that is not one cannot be taken for a rate
+			kind := dto.MetricType_GAUGE
+			if strings.HasSuffix(name, "_total") {
+				kind = dto.MetricType_COUNTER
+			}
+			if f.GetType() != kind || f.GetHelp() == "" {
+				t.Errorf("%s: got %s %q, want %s", name, f.GetType(), f.GetHelp(), kind)
+			}
 		}
 		if all["container_cpu_usage_seconds_total"].Metric[0].GetTimestampMs() == 0 || all["container_start_time_seconds"].Metric[0].TimestampMs != nil {
 			t.Error("measurements have timestamps, the start has none")
@@ -357,6 +154,16 @@ func TestCadvisorMetricsOfEachCgroup(t *testing.T) {
 		}
 		value(t, all, "container_memory_failures_total", append(main, "failure_type", "pgmajfault", "scope", "hierarchy")...)
 		value(t, all, "container_cpu_usage_seconds_total", "id", "/kubepods/podu-1", "pod", "web", "container", "", "image", "")
+		for name, stamped := range map[string]bool{
+			"container_memory_usage_bytes": true, "container_cpu_usage_seconds_total": true,
+			"container_spec_cpu_quota": false, "container_spec_memory_limit_bytes": false, "container_start_time_seconds": false,
+		} {
+			for _, one := range all[name].Metric {
+				if got := one.TimestampMs != nil; got != stamped {
+					t.Errorf("%s has timestamps: got %t, want %t", name, got, stamped)
+				}
+			}
+		}
 		if v := value(t, all, "machine_cpu_cores"); v != 1 {
 			t.Errorf("cores: got %v", v)
 		}
@@ -364,8 +171,6 @@ func TestCadvisorMetricsOfEachCgroup(t *testing.T) {
 	})
 }
 
-// TestTheRuntimeIsAskedForWhatIsNewOnly, and a runtime that does not answer costs what is
-// new, not the rest.
 // A new cgroup counts from 0, and a counter of a container does not.
 func TestOOMKillsThatEndedAContainerStayCounted(t *testing.T) {
 	each(t, func(t *testing.T, v2 bool) {
@@ -389,6 +194,8 @@ func TestOOMKillsThatEndedAContainerStayCounted(t *testing.T) {
 	})
 }
 
+// TestTheRuntimeIsAskedForWhatIsNewOnly, and a runtime that does not answer costs what is
+// new, not the rest.
 func TestTheRuntimeIsAskedForWhatIsNewOnly(t *testing.T) {
 	m := newMachine(t, true)
 	c := m.collector()
@@ -432,8 +239,13 @@ func TestTheRuntimeIsAskedForWhatIsNewOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	all = scrape()
-	if v := value(t, all, "container_scrape_error"); v != 0 || len(all["container_last_seen"].Metric) != 4 || len(c.names.byID) != 2 || len(c.names.unknown) != 0 || len(c.rates.of) > 5 {
+	if v := value(t, all, "container_scrape_error"); v != 0 || len(all["container_last_seen"].Metric) != 4 || len(c.names.byID) != 2 || len(c.names.unknown) != 0 || len(c.names.pods) != 1 || len(c.rates.of) > 5 {
 		t.Errorf("error %v, %d cgroups, %d names, %d rates", v, len(all["container_last_seen"].Metric), len(c.names.byID), len(c.rates.of))
+	}
+	m.groups = m.groups[:1]
+	scrape()
+	if len(c.names.byID)+len(c.names.pods) != 0 {
+		t.Errorf("without pods: got %d names of containers and %d of pods", len(c.names.byID), len(c.names.pods))
 	}
 }
 
@@ -474,6 +286,49 @@ func TestRequestsAtOnceShareAReading(t *testing.T) {
 	})
 }
 
+// TestAReadingOfAllServesWhoWantsLess, and not the other way round.
+func TestAReadingOfAllServesWhoWantsLess(t *testing.T) {
+	m := newMachine(t, true)
+	for name, tt := range map[string]struct {
+		asks []string
+		want int32 // readings
+	}{
+		"more first": {[]string{"cadvisor", "summary", "resource"}, 1},
+		"less first": {[]string{"summary", "cadvisor"}, 2},
+		"the same":   {[]string{"summary", "resource", "summary"}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m.hold = make(chan struct{})
+			m.listed.Store(0)
+			c := m.collector()
+			for _, what := range tt.asks {
+				go func() {
+					var err error
+					switch what {
+					case "summary":
+						_, err = c.Summary(t.Context(), false)
+					case "resource":
+						err = c.Resource(t.Context(), io.Discard)
+					default:
+						var out bytes.Buffer
+						err = c.Cadvisor(t.Context(), &out)
+						value(t, parse(t, out.Bytes()), "container_spec_cpu_quota", "container", "main")
+					}
+					if err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+				}()
+				synctest.Wait()
+			}
+			close(m.hold)
+			synctest.Wait()
+			if got := m.listed.Load(); got != tt.want {
+				t.Errorf("%s: got %d readings, want %d", name, got, tt.want)
+			}
+		})
+	}
+}
+
 // TestARateDoesNotBeginAtACgroupThatIsNewToTheKernelsMemoryOnly: its directory seems to be
 // made as it is read, and what it has used in its life was not used since.
 func TestARateDoesNotBeginAtACgroupThatIsNewToTheKernelsMemoryOnly(t *testing.T) {
@@ -506,12 +361,14 @@ func TestRatesAreOfTheTimeSinceAnEarlierRequest(t *testing.T) {
 	}{
 		"first, long running": {1e6, []ask{{0, 500, -1}}},
 		"first, just started": {10, []ask{{0, 5, 0.5}}},
+		"5 minutes old":       {300, []ask{{0, 150, 0.5}}},
 		"second":              {1e6, []ask{{0, 500, -1}, {2, 501, 0.5}}},
-		"too close":           {1e6, []ask{{0, 500, -1}, {0.05, 500.01, -1}, {1, 501, 1}}},
+		"too close":           {1e6, []ask{{0, 500, -1}, {0.05, 500.01, -1}, {0.1, 500.05, 0.5}, {1, 501, 1}}},
 		"each minute":         {1e6, []ask{{0, 0, -1}, {60, 60, 1}, {120, 60, 0}, {180, 90, 0.5}}},
 		// often: over ten seconds or more, not since the last request
 		"each second": {1e6, []ask{{0, 0, -1}, {9, 9, 1}, {11, 11, 1}, {12, 23, 23. / 12}, {21, 23, 12. / 10}, {22, 23, 12. / 11}}},
 		"began again": {1e6, []ask{{0, 500, -1}, {10, 3, -1}, {20, 13, 1}}},
+		"long":        {1e6, []ask{{0, 0, -1}, {300, 150, 0.5}}},
 		"too long":    {1e6, []ask{{0, 0, -1}, {301, 301, -1}, {311, 311, 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {

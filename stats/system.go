@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"time"
 
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -43,7 +44,7 @@ func (c *Collector) measureSystem(snap *Snapshot) []system {
 		if d.pid == 0 {
 			continue
 		}
-		if s, ok := c.measureDaemon(d.name, d.pid, d.cgroup); ok {
+		if s, ok := c.measureDaemon(d.name, d.pid, d.cgroup, snap.Time); ok {
 			all = append(all, s)
 		}
 	}
@@ -76,17 +77,21 @@ func (c *Collector) followRuntime() {
 	}
 }
 
-// measureDaemon measures a daemon by its cgroup, or by its process if that is empty.
-func (c *Collector) measureDaemon(name string, pid int, cgroup string) (system, bool) {
+// measureDaemon measures a daemon by its cgroup, or by its process if that is empty. The rate is
+// that of what was measured: a process that was started again has not used what the former one
+// had, and a cgroup may go on with processes of a daemon that has ended.
+func (c *Collector) measureDaemon(name string, pid int, cgroup string, begun time.Time) (system, bool) {
 	p, err := c.cfg.Kernel.Process(pid)
 	if err != nil {
 		return system{}, false
 	}
 	s := system{name: name, started: p.Started}
+	counter, since := fmt.Sprint(name, " ", pid, " ", p.Started), p.Started
 	if cgroup != "" {
 		if s.Sample, err = c.cfg.Kernel.Cgroup(cgroup, kernel.Usage); err != nil {
 			return system{}, false
 		}
+		counter, since = name+" "+cgroup, born(s.Sample, begun)
 	} else {
 		s.Time = time.Now()
 		s.CPU = &kernel.CPU{Usage: p.CPU}
@@ -96,7 +101,7 @@ func (c *Collector) measureDaemon(name string, pid int, cgroup string) (system, 
 		}
 	}
 	if s.CPU != nil {
-		s.rate = c.rates.observe(name, point{s.Time, s.CPU.Usage}, p.Started)
+		s.rate = c.rates.observe(counter, point{s.Time, s.CPU.Usage}, since)
 	}
 	return s, true
 }
