@@ -84,9 +84,6 @@ func (m *Manager) restore() {
 	}
 	for _, of := range s.Claims {
 		c := &claim{namespace: of.Namespace, name: of.Name, uid: of.UID, allocation: of.Allocation, pods: map[pod.UID]bool{}, drivers: of.Drivers}
-		if c.drivers == nil {
-			c.drivers = map[string][]device{}
-		}
 		for _, uid := range of.Pods {
 			c.pods[uid] = true
 		}

@@ -44,6 +44,11 @@ type fake struct {
 	prepare   func(ctx context.Context, q *drapb.NodePrepareResourcesRequest) (*drapb.NodePrepareResourcesResponse, error)
 	unprepare func(ctx context.Context, q *drapb.NodeUnprepareResourcesRequest) (*drapb.NodeUnprepareResourcesResponse, error)
 	health    chan []*healthapi.DeviceHealth
+	// unwatchable is the answer to who wants to follow the health, and unreported what ends a
+	// stream before its first report.
+	unwatchable, unreported error
+	watches                 int  // how often somebody wanted to follow it
+	closed                  bool // the connection of an instance that plug registered
 }
 
 func newFake(name string) *fake {
@@ -143,16 +148,26 @@ func (c client) NodeUnprepareResources(ctx context.Context, q *drapb.NodeUnprepa
 }
 
 func (c client) NodeWatchResources(ctx context.Context, _ *healthapi.NodeWatchResourcesRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
-	return stream{ctx: func() context.Context { return ctx }, health: c.health}, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches++
+	if c.unwatchable != nil {
+		return nil, c.unwatchable
+	}
+	return stream{ctx: func() context.Context { return ctx }, health: c.health, err: c.unreported}, nil
 }
 
 type stream struct {
 	grpc.ClientStream
 	ctx    func() context.Context
 	health chan []*healthapi.DeviceHealth
+	err    error
 }
 
 func (s stream) Recv() (*healthapi.NodeWatchResourcesResponse, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
 	select {
 	case devices, ok := <-s.health:
 		if !ok {
@@ -170,6 +185,8 @@ type cluster struct {
 	claims map[string]*resourcev1.ResourceClaim
 	wiped  []string
 	err    error // of deletions
+	// held, if set, holds back the answers to deletions until it is closed.
+	held chan struct{}
 }
 
 func (c *cluster) ResourceClaim(_ context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
@@ -183,9 +200,13 @@ func (c *cluster) ResourceClaim(_ context.Context, namespace, name string) (*res
 
 func (c *cluster) DeleteResourceSlices(_ context.Context, node, driver string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.wiped = append(c.wiped, node+" "+driver)
-	return c.err
+	err, held := c.err, c.held
+	c.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	return err
 }
 
 func (c *cluster) deletions() []string {
@@ -246,7 +267,17 @@ func newRig(t *testing.T, before *rig) *rig {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx) }()
-	r.stop = func() { cancel(); <-ended }
+	r.stop = func() {
+		for !r.idle() { // Run closes only the connections that it serves
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		cancel()
+		<-ended
+	}
 	t.Cleanup(r.stop)
 	return r
 }
@@ -255,9 +286,17 @@ func newRig(t *testing.T, before *rig) *rig {
 // connect(true) makes it anew.
 func (r *rig) plug(f *fake) (connect func(bool)) {
 	r.t.Helper()
+	connect = r.plugAway(f)
+	connect(true)
+	synctest.Wait() // it is connected
+	return connect
+}
+
+// plugAway is plug for an instance that is not connected yet.
+func (r *rig) plugAway(f *fake) (connect func(bool)) {
+	r.t.Helper()
 	states := make(chan bool, 10)
-	states <- true
-	i := &instance{driver: f.name, endpoint: "/" + fmt.Sprintf("%p", f), api: client{f}, health: client{f}, close: func() {}, done: make(chan struct{})}
+	i := &instance{driver: f.name, endpoint: endpointOf(f), api: client{f}, health: client{f}, close: func() { f.set(func() { f.closed = true }) }, done: make(chan struct{})}
 	i.watch = func(ctx context.Context, tell func(bool)) {
 		for {
 			select {
@@ -271,9 +310,11 @@ func (r *rig) plug(f *fake) (connect func(bool)) {
 	if err := r.adopt(i); err != nil {
 		r.t.Fatal(err)
 	}
-	synctest.Wait() // it is connected
 	return func(connected bool) { states <- connected }
 }
+
+// endpointOf is that of a fake that plug has registered.
+func endpointOf(f *fake) string { return fmt.Sprintf("/%p", f) }
 
 // serve has a fake listen on a socket.
 func (r *rig) serve(f *fake, socket string, register ...func(*grpc.Server)) (path string, stop func()) {
@@ -313,6 +354,13 @@ func (r *rig) served() *fake {
 	return f
 }
 
+// idle says that Run has started all tasks.
+func (r *rig) idle() bool {
+	r.Manager.mu.Lock()
+	defer r.Manager.mu.Unlock()
+	return len(r.tasks) == 0
+}
+
 func (r *rig) connected(driver string) bool {
 	r.Manager.mu.Lock()
 	defer r.Manager.mu.Unlock()
@@ -328,16 +376,23 @@ func (r *rig) eventually(what string, is func() bool) {
 	}
 }
 
+// patient ends what would wait for ever.
+func (r *rig) patient() context.Context {
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
 func (r *rig) prepares(p *v1.Pod) {
 	r.t.Helper()
-	if err := r.Prepare(r.t.Context(), p); err != nil {
+	if err := r.Prepare(r.patient(), p); err != nil {
 		r.t.Errorf("prepare %s: %v", p.Name, err)
 	}
 }
 
 func (r *rig) unprepares(p *v1.Pod) {
 	r.t.Helper()
-	if err := r.Unprepare(r.t.Context(), p.UID); err != nil {
+	if err := r.Unprepare(r.patient(), p.UID); err != nil {
 		r.t.Errorf("unprepare %s: %v", p.Name, err)
 	}
 }
@@ -353,7 +408,7 @@ func (r *rig) expect(f *fake, calls string) {
 // refused expects an error of Prepare.
 func (r *rig) refused(p *v1.Pod, want string) {
 	r.t.Helper()
-	if err := r.Prepare(r.t.Context(), p); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 5000 {
+	if err := r.Prepare(r.patient(), p); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 5000 {
 		r.t.Errorf("got %.300v, want %q", err, want)
 	}
 }

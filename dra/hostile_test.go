@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"podd/internal/pod"
+	"podd/internal/sealed"
 )
 
 func TestWhoMayNotRegister(t *testing.T) {
@@ -28,6 +31,7 @@ func TestWhoMayNotRegister(t *testing.T) {
 		"a path as a name": {"../gpu", "/run/gpu.sock", "want a DNS subdomain", services},
 		"a relative path":  {gpu, "gpu.sock", "is not the path of a socket", services},
 		"a long path":      {gpu, "/" + long, "is not the path of a socket", services},
+		"a path that ends": {gpu, "/run/gpu.sock\x00.txt", "is not the path of a socket", services},
 	} {
 		if err := r.Register(t.Context(), tc.driver, tc.endpoint, tc.versions); err == nil || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 2000 {
 			t.Errorf("%s: got %.300v, want %q", name, err, tc.want)
@@ -36,6 +40,7 @@ func TestWhoMayNotRegister(t *testing.T) {
 	if len(r.drivers) > 0 {
 		t.Errorf("got %v", r.drivers)
 	}
+	r.register(strings.Repeat("x", 63), "/"+strings.Repeat("x", maxPath-1)) // both as long as they may be
 }
 
 func TestTheNumberOfDriversIsBounded(t *testing.T) {
@@ -56,6 +61,9 @@ func TestTheNumberOfDriversIsBounded(t *testing.T) {
 	r.register("more.example.com", "/nothing/gpu.sock")
 	if r.known["d7.example.com"] {
 		t.Error("the driver that is gone is not forgotten")
+	}
+	if got := len(r.drivers); got != maxDrivers {
+		t.Errorf("%d drivers are remembered, want %d", got, maxDrivers)
 	}
 }
 
@@ -126,6 +134,74 @@ func TestWhatADriverMayNotAnswer(t *testing.T) {
 	r.prepares(p)
 }
 
+func TestTheMostThatADriverMayAnswer(t *testing.T) {
+	r := newRig(t, nil)
+	f := r.served()
+	names := make([]string, maxNames)
+	for i := range names {
+		names[i] = fmt.Sprint("example.com/gpu=", i)
+	}
+	name := "example.com/gpu=" + strings.Repeat("x", maxCDI-len("example.com/gpu="))
+	devices := make([]*drapb.Device, maxResults)
+	for i := range devices {
+		devices[i] = &drapb.Device{}
+	}
+	for what, tc := range map[string]struct {
+		devices []*drapb.Device
+		want    string // what the container has
+	}{
+		"devices":      {devices, ""},
+		"CDI devices":  {[]*drapb.Device{{CdiDeviceIds: names}}, strings.Join(names, " ")},
+		"requests":     {[]*drapb.Device{{RequestNames: names}}, ""},
+		"a CDI device": {[]*drapb.Device{{CdiDeviceIds: []string{name}}}, name},
+		"names":        {[]*drapb.Device{{PoolName: strings.Repeat("x", 2*maxName), DeviceName: strings.Repeat("y", 2*maxName)}}, ""},
+	} {
+		p := aPod("web", "big")
+		r.api.add("big", "c1", gpu, p)
+		f.set(func() {
+			f.prepare = func(context.Context, *drapb.NodePrepareResourcesRequest) (*drapb.NodePrepareResourcesResponse, error) {
+				return &drapb.NodePrepareResourcesResponse{Claims: map[string]*drapb.NodePrepareResourceResponse{"c1": {Devices: tc.devices}}}, nil
+			}
+		})
+		r.prepares(p)
+		if got := r.has(p); got != tc.want {
+			t.Errorf("the most %s: the container has %.100q, want %.100q", what, got, tc.want)
+		}
+		r.unprepares(p)
+	}
+}
+
+// By the rules of NodePrepareResources.
+func TestWhatADriverMayNotAnswerToNodeUnprepareResources(t *testing.T) {
+	r := newRig(t, nil)
+	f := r.served()
+	p := aPod("web", "big")
+	r.api.add("big", "c1", gpu, p)
+	r.prepares(p)
+	type answers = map[string]*drapb.NodeUnprepareResourceResponse
+	for name, tc := range map[string]struct {
+		claims answers
+		err    error
+		want   string
+	}{
+		"nothing":       {want: "NodeUnprepareResources skipped 1 ResourceClaims"},
+		"another claim": {claims: answers{"c1": {}, "c2": {}}, want: "NodeUnprepareResources returned result for unknown claim UID c2"},
+		"an error":      {claims: answers{"c1": {Error: "it is in use"}}, want: "NodeUnprepareResources failed for ResourceClaim big: it is in use"},
+		"a code":        {err: status.Error(codes.Internal, "no"), want: "NodeUnprepareResources: rpc error: code = Internal desc = no"},
+	} {
+		f.set(func() {
+			f.unprepare = func(context.Context, *drapb.NodeUnprepareResourcesRequest) (*drapb.NodeUnprepareResourcesResponse, error) {
+				return &drapb.NodeUnprepareResourcesResponse{Claims: tc.claims}, tc.err
+			}
+		})
+		if err := r.Unprepare(t.Context(), p.UID); err == nil || err.Error() != "unprepare dynamic resources: "+tc.want || !r.Holds(p.UID) {
+			t.Errorf("%s: got %v, still held: %v, want %q", name, err, r.Holds(p.UID), tc.want)
+		}
+	}
+	f.set(func() { f.unprepare = nil })
+	r.unprepares(p)
+}
+
 func TestAllocationsAreBounded(t *testing.T) {
 	r := newRig(t, nil)
 	p := aPod("web", "big")
@@ -135,6 +211,8 @@ func TestAllocationsAreBounded(t *testing.T) {
 		*results = append(*results, (*results)[0])
 	}
 	r.refused(p, "ResourceClaim big: 1025 devices are allocated, and 1024 are the most")
+	*results = (*results)[:maxResults]
+	r.refused(p, "DRA driver gpu.example.com is not registered") // as many as there may be
 	*results = (*results)[:1]
 	(*results)[0].Driver = strings.Repeat("x", 100000)
 	r.refused(p, "is not registered")
@@ -149,11 +227,28 @@ func TestHealthIsBounded(t *testing.T) {
 	for n := range maxHealth + 1 {
 		all = append(all, report(fmt.Sprint(n), healthapi.HealthStatus_HEALTHY, 0, "")...)
 	}
-	if err := r.reported(i, all); err == nil || len(i.devices) != maxHealth {
-		t.Errorf("got %v, %d devices", err, len(i.devices))
+	const want = "want 10000 devices at most, and 506 bytes"
+	if err := r.reported(i, all); err == nil || len(i.devices) != maxHealth || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, %d devices, want %q", err, len(i.devices), want)
 	}
 	if err := r.reported(i, report(strings.Repeat("x", 100000), healthapi.HealthStatus_HEALTHY, 0, "")); err == nil || len(err.Error()) > 2000 {
 		t.Errorf("got %.300v", err)
+	}
+	longest := strings.Repeat("x", 2*maxName)
+	for name, tc := range map[string]struct {
+		pool, device string
+		refused      bool
+	}{
+		"the longest":   {pool: longest, device: longest},
+		"a long pool":   {pool: longest + "x", device: "0", refused: true},
+		"a long device": {pool: "pool", device: longest + "x", refused: true},
+	} {
+		i := &instance{driver: gpu, devices: map[deviceKey]deviceHealth{}}
+		one := report(tc.device, healthapi.HealthStatus_HEALTHY, 0, "")
+		one[0].Device.PoolName = tc.pool
+		if err := r.reported(i, one); (err != nil) != tc.refused {
+			t.Errorf("%s: got %.300v, want an error: %v", name, err, tc.refused)
+		}
 	}
 }
 
@@ -167,9 +262,13 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	later, err := sealed.Encode(saved{Version: 2, Claims: []savedClaim{{Name: "big", UID: "c1", Pods: []pod.UID{p.UID}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range map[string]string{
 		"cut off": string(whole[:len(whole)-10]), "empty": "", "changed": strings.Replace(string(whole), "big", "bag", 1), "null": "null",
-		"of a later version": strings.Replace(string(whole), `"version":1`, `"version":2`, 1),
+		"another version": strings.Replace(string(whole), `"version":1`, `"version":2`, 1), "of a later version": string(later),
 	} {
 		if err := os.WriteFile(r.file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -177,6 +276,9 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		next := newRig(t, r)
 		if all := next.Problems(); next.Holds(p.UID) || len(all) != 1 || !strings.Contains(all[0].Hint, "is unprepared by nobody") {
 			t.Errorf("%s: got %v, %v", name, next.claims, all)
+		}
+		if got := next.Problems()[0].Message; name == "of a later version" && !strings.Contains(got, "version 2 of it is not known") {
+			t.Errorf("%s: got %q", name, got)
 		}
 		next.revision++
 		if err := next.save(); err != nil {

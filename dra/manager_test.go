@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	drabeta "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
@@ -263,6 +263,14 @@ func TestAnOldClaimOfTheSameNameIsUnpreparedFirst(t *testing.T) {
 	r.unprepares(next)
 	r.prepares(again)
 	r.expect(f, "unprepare default/big/c2; prepare default/big/c2")
+	// The same device, and another share of it.
+	shared := aPod("web", "big")
+	shared.UID = "uid-shared"
+	share := types.UID("share")
+	claim = r.api.add("big", "c2", gpu, shared)
+	claim.Status.Allocation.Devices.Results[0].Device = "7"
+	claim.Status.Allocation.Devices.Results[0].ShareID = &share
+	r.refused(shared, "ResourceClaim big was allocated anew")
 }
 
 func TestAContainerHasTheDevicesOfItsRequests(t *testing.T) {
@@ -298,6 +306,9 @@ func TestAContainerHasTheDevicesOfItsRequests(t *testing.T) {
 	if len(all) != 1 || all[0].ClaimName != "big" || all[0].ClaimNamespace != "default" || len(all[0].ClaimResources) != 2 {
 		t.Fatalf("got %v", all)
 	}
+	if got := r.Resources(p, &v1.Container{Name: "of nothing"}); got != nil {
+		t.Errorf("a container without claims: got %v", got)
+	}
 	if d := all[0].ClaimResources[1]; d.DriverName != gpu || d.PoolName != "pool" || d.DeviceName != "1" || len(d.CdiDevices) != 2 || d.CdiDevices[0].Name != "gpu.example.com/gpu=big-1" {
 		t.Errorf("got %v", d)
 	}
@@ -310,9 +321,17 @@ func TestWhichClaimsAPodMayUse(t *testing.T) {
 	template, made, isController := "template", "web-made", true
 	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "x", ResourceClaimTemplateName: &template}}
 	r.refused(p, `pod "default/web": ResourceClaim not created yet`)
+	p.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "x"}}
+	if got := r.has(p); got != `pod "default/web": ResourceClaim not created yet` || r.Resources(p, &p.Spec.Containers[0]) != nil {
+		t.Errorf("the container has %q", got)
+	}
 	p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "x"}}
 	r.prepares(p) // none is needed
-	p.Status.ResourceClaimStatuses[0].ResourceClaimName = &made
+	if got := r.has(p); got != "" {
+		t.Errorf("the container has %q, and needs nothing", got)
+	}
+	other := "other"
+	p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "of another claim", ResourceClaimName: &other}, {Name: "x", ResourceClaimName: &made}}
 	r.refused(p, `fetch ResourceClaim web-made: resourceclaims.resource.k8s.io "web-made" not found`)
 	claim := r.api.add(made, "c1", gpu, p)
 	r.refused(p, "ResourceClaim default/web-made was not created for Pod default/web (Pod is not owner)")
@@ -330,11 +349,24 @@ func TestWhichClaimsAPodMayUse(t *testing.T) {
 	p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, v1.PodResourceClaim{Name: "y"})
 	r.refused(p, `pod "default/web", spec.resourceClaim "y": none of the supported fields are set`)
 	p.Spec.ResourceClaims = p.Spec.ResourceClaims[:1]
+	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
+	r.refused(p, `fetch ResourceClaim extended: resourceclaims.resource.k8s.io "extended" not found`)
+	p.Status.ExtendedResourceClaimStatus = nil
+	if got := r.has(p); !strings.HasPrefix(got, "unable to get claim info for ResourceClaim web-made") || r.Resources(p, &p.Spec.Containers[0]) != nil {
+		t.Errorf("not prepared yet: the container has %q", got)
+	}
+	if got, err := r.Container(p, &v1.Container{Name: "of nothing"}); got != nil || err != nil {
+		t.Errorf("a container without claims has %q, %v", got, err)
+	}
 	if r.Holds(p.UID) || f.heard() != "" {
 		t.Error("what was refused has left a trace")
 	}
 	r.prepares(p)
 	r.expect(f, "prepare default/web-made/c1")
+	stranger := aPod("stranger", made)
+	if got := r.has(stranger); !strings.HasPrefix(got, "unable to get claim info") || r.Resources(stranger, &stranger.Spec.Containers[0]) != nil {
+		t.Errorf("a pod that has not prepared it has %q", got)
+	}
 }
 
 // A claim that one of two drivers has unprepared is not forgotten, and one that both have is.
@@ -416,54 +448,18 @@ func TestAPodThatComesBackKeepsItsClaims(t *testing.T) {
 		r.Drop(p.UID)
 		synctest.Wait()
 		r.expect(f, "prepare default/big/c1; unprepare default/big/c1")
+		if all := r.Problems(); len(all) != 1 || !strings.Contains(all[0].Message, "not now") {
+			t.Errorf("got problems %v", all)
+		}
 		r.prepares(p)
 		r.expect(f, "prepare default/big/c1")
+		if all := r.Problems(); len(all) > 0 {
+			t.Errorf("it is back: got problems %v", all)
+		}
 		connect(true)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		r.expect(f, "")
-		r.stop()
-	})
-}
-
-func TestResourceSlicesOfADriverThatIsAwayAreDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
-		connect := r.plug(newFake(gpu))
-		expect := func(when string, want ...string) {
-			t.Helper()
-			synctest.Wait()
-			if got := r.api.deletions(); fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("%s: got %q, want %q", when, got, want)
-			}
-		}
-		time.Sleep(time.Hour)
-		expect("while it is there")
-		connect(false)
-		time.Sleep(29 * time.Second)
-		connect(true)
-		time.Sleep(time.Hour)
-		expect("back in time")
-		r.api.err = errors.New("no")
-		connect(false)
-		time.Sleep(30*time.Second + time.Millisecond)
-		expect("away", "node gpu.example.com")
-		time.Sleep(3 * time.Second)
-		expect("tried again after 1 s and 2 s", "node gpu.example.com", "node gpu.example.com", "node gpu.example.com")
-		connect(true)
-		time.Sleep(time.Hour)
-		expect("back", "node gpu.example.com", "node gpu.example.com", "node gpu.example.com")
-		r.api.mu.Lock()
-		r.api.err, r.api.wiped = nil, nil
-		r.api.mu.Unlock()
-		r.Manager.mu.Lock()
-		endpoint := r.drivers[gpu][0].endpoint
-		r.Manager.mu.Unlock()
-		r.Deregister(gpu, endpoint)
-		time.Sleep(time.Hour)
-		expect("unregistered", "node gpu.example.com")
-		r.Wipe(t.Context())
-		expect("at the start", "node gpu.example.com", "node ")
 		r.stop()
 	})
 }

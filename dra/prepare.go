@@ -63,7 +63,6 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	for _, c := range todo {
 		c.prepared = true
 	}
-	m.revision++
 	m.forgetLocked(p.UID)
 	m.mu.Unlock()
 	return m.save()

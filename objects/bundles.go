@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
@@ -31,7 +30,7 @@ func (s *Store) followBundles(ctx context.Context, key pod.ObjectKey, f *followe
 	s.remote.FollowTrustBundles(ctx, name, signer, func(all []*certificatesv1beta1.ClusterTrustBundle, err error) {
 		var o *pod.Object
 		if len(all) > 0 {
-			o = &pod.Object{Source: pod.SourceAPIServer, Seen: time.Now()}
+			o = &pod.Object{}
 		}
 		// In one order, so that the same bundles have the same hash.
 		slices.SortFunc(all, func(a, b *certificatesv1beta1.ClusterTrustBundle) int {

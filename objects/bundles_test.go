@@ -90,6 +90,11 @@ func TestTrustBundlesAreFollowedWhileAPodNamesThem(t *testing.T) {
 		if got := c.take(); len(got) != 0 {
 			t.Errorf("nothing changed, notified are %q", got)
 		}
+		a.bundlesAre("roots of ", nil, bundle("roots", "yes", anchor("c")))
+		if got := c.take(); len(got) != 1 || got[0] != "a" {
+			t.Errorf("other authorities: notified are %q", got)
+		}
+		expect("other authorities", byName("roots"), anchor("c"), "")
 		one, two, other := bundle("x:y:1", "yes", anchor("1"), anchor("2")), bundle("x:y:2", "yes", anchor("2"), anchor("3")), bundle("x:y:3", "no", anchor("4"))
 		a.bundlesAre(" of x/y", nil, one, other, two)
 		expect("those selected", bySigner("x/y", live), anchor("1")+anchor("2")+anchor("3"), "")
@@ -107,6 +112,13 @@ func TestTrustBundlesAreFollowedWhileAPodNamesThem(t *testing.T) {
 		if got := s.Contents("a"); len(got) != 0 {
 			t.Errorf("a change of authorities would restart pods: %v", got)
 		}
+		most := bundle("most", "yes")
+		most.Spec.TrustBundle = strings.Repeat("x", 10<<20)
+		a.bundlesAre(" of x/y", nil, most)
+		expect("as much as there may be", bySigner("x/y", live), "", "")
+		expect("neither a name nor a signer", &v1.ClusterTrustBundleProjection{}, "", "a clusterTrustBundle needs a name or a signerName")
+		expect("a bad selector", bySigner("x/y", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "live", Operator: "Maybe"}}}),
+			"", `labelSelector of a clusterTrustBundle: "Maybe" is not a valid label selector operator`)
 		static := trusting("b", byName("roots"))
 		static.Annotations[pod.AnnotationSource] = "file"
 		s.Register(static)

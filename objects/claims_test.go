@@ -317,6 +317,9 @@ func TestAnEphemeralVolumeHasAClaimOwnedByItsPod(t *testing.T) {
 	if _, err := s.Claim(next, v); err == nil || err.Error() != notOwner {
 		t.Errorf("while the old pod is there: got %v", err)
 	}
+	if b, err := s.Claim(p, v); err != nil || b.Volume.Name != "v1" {
+		t.Errorf("the old pod, while the next one waits: got %+v, %v", b, err)
+	}
 	s.Unregister("1")
 	if _, err := s.Claim(next, v); err == nil || !strings.Contains(err.Error(), `PVC is not bound: no persistent volumes available for this claim and no storage class is set (volume "v1"`) {
 		t.Errorf("then it waits for a volume, as the first is kept: got %v", err)
@@ -341,5 +344,123 @@ func TestAClaimThatNamesAnotherVolumeThanItHasIsAProblem(t *testing.T) {
 	}
 	if s.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")}); len(s.Problems()) > 0 {
 		t.Errorf("got %+v", s.Problems())
+	}
+}
+
+// A document comes first: its claim was there before the pod.
+func TestAnEphemeralVolumeDoesNotTakeTheClaimOfADocument(t *testing.T) {
+	s := newStore()
+	p, v := claimant("1", "")
+	other, named := claimant("2", "web-data")
+	s.Replace([]*pod.Object{aVolume("v1"), aClaim("web-data")})
+	s.Register(p)
+	s.Register(other)
+	if _, err := s.Claim(p, v); err == nil || !strings.Contains(err.Error(), "pod is not owner") {
+		t.Errorf("the ephemeral volume: got %v", err)
+	}
+	if b, err := s.Claim(other, named); err != nil || b.Volume.Name != "v1" {
+		t.Errorf("a pod that names the document: got %+v, %v", b, err)
+	}
+}
+
+func TestEphemeralVolumesOfTheSameNameBelongToTheirNamespaces(t *testing.T) {
+	s := newStore()
+	s.Replace([]*pod.Object{aVolume("v1"), aVolume("v2"), aVolume("v3"), aVolume("v4")})
+	for _, where := range []string{"b/web", "a/web", "b/api", "a/db"} {
+		p, _ := claimant(where, "")
+		p.Namespace, p.Name, _ = strings.Cut(where, "/")
+		s.Register(p)
+		if b, err := s.Claim(p, &p.Spec.Volumes[0]); err != nil || b.Claim.Namespace != p.Namespace || b.Claim.Name != p.Name+"-data" {
+			t.Errorf("%s: got %+v, %v", where, b, err)
+		}
+	}
+	var got []string
+	for _, c := range s.MadeClaims() {
+		got = append(got, c.Namespace+"/"+c.Name+" of "+strings.Join(c.Users, ","))
+	}
+	const want = "[a/db-data of a/db a/web-data of a/web b/api-data of b/api b/web-data of b/web]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestThePodThatUsesAnEphemeralVolumesClaimIsNotifiedOfItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s, h := newStore(), &heard{}
+		go func() { _ = s.Run(ctx, h) }()
+		s.Replace([]*pod.Object{aVolume("v1")})
+		owner, _ := claimant("1", "")
+		other, v := claimant("2", "web-data")
+		s.Register(owner)
+		s.Register(other)
+		if b, err := s.Claim(other, v); err != nil || b.Volume.Name != "v1" {
+			t.Errorf("got %+v, %v", b, err)
+		}
+		synctest.Wait()
+		h.uids = nil
+		s.Unregister("1")
+		synctest.Wait()
+		if got := fmt.Sprint(h.uids); got != "[2]" {
+			t.Errorf("notified %v, want [2]", got)
+		}
+		if _, err := s.Claim(other, v); !errors.Is(err, pod.ErrNotFound) {
+			t.Errorf("after the owner: got %v, want %v", err, pod.ErrNotFound)
+		}
+	})
+}
+
+// Another version of the pod has no such volume.
+func TestAClaimEndsWithThePodsRegistrationOfIt(t *testing.T) {
+	s := newStore()
+	s.Replace([]*pod.Object{aVolume("v1")})
+	p, _ := claimant("1", "")
+	s.Register(p)
+	s.Register(userOf("1", "c1"))
+	if got := s.Bindings().Claims; len(got) > 0 || len(s.MadeClaims()) > 0 {
+		t.Errorf("got %v and %v, want no claims", got, s.MadeClaims())
+	}
+}
+
+// Whoever leaves wakes the pods that wait for what it held, and no others.
+func TestAPodThatLeavesWakesOnlyPodsThatWaitedForItsVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		volume *pod.Object
+		other  func(p *v1.Pod) // what the other pod has instead of the same claim
+		want   string
+	}{
+		"the only pod of the volume":        {volume: aVolume("v1", v1.ReadWriteOncePod), want: "[b]"},
+		"one of a volume's pods":            {volume: aVolume("v1"), want: "[]"},
+		"a ConfigMap with the claim's name": {volume: aVolume("v1", v1.ReadWriteOncePod), other: func(p *v1.Pod) { *p = *userOf("b", "c1") }, want: "[]"},
+		"a pod with another claim":          {volume: aVolume("v1", v1.ReadWriteOncePod), other: func(p *v1.Pod) { q, _ := claimant("b", "c2"); *p = *q }, want: "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				s, h := newStore(), &heard{}
+				go func() { _ = s.Run(ctx, h) }()
+				a, v := claimant("a", "c1")
+				a.Spec.Containers = userOf("a", "c1").Spec.Containers
+				b, _ := claimant("b", "c1")
+				if c.other != nil {
+					c.other(b)
+				}
+				s.Replace([]*pod.Object{c.volume, aClaim("c1"), aVolume("v2"), aClaim("c2"), configMap("c1", "1")})
+				s.Register(a)
+				s.Register(b)
+				if err := use(t, s, a, v); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				h.uids = nil
+				s.Unregister("a")
+				synctest.Wait()
+				if got := fmt.Sprint(h.uids); got != c.want {
+					t.Errorf("notified %v, want %v", got, c.want)
+				}
+			})
+		})
 	}
 }

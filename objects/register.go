@@ -26,7 +26,6 @@ func (s *Store) Register(p *v1.Pod) {
 		return
 	}
 	s.pods[p.UID] = registered{name: p.Namespace + "/" + p.Name, keys: keys}
-	s.useLocked(p.UID, keys)
 	s.needMoreLocked(p.UID)
 	if s.claims.add(made) || had {
 		s.bindLocked()

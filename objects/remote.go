@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
@@ -140,7 +139,6 @@ func answers[T any](s *Store, key pod.ObjectKey, f *followed, object func(T) pod
 		var o *pod.Object
 		if len(all) > 0 {
 			made := object(all[0])
-			made.Source, made.Seen = pod.SourceAPIServer, time.Now()
 			o = &made
 		}
 		s.answered(key, f, o, err)
@@ -167,10 +165,7 @@ func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err erro
 	}
 	f.known, f.err, f.entry = true, nil, entry{object: o}
 	if o != nil {
-		f.entry.content, f.entry.since = s.contentOf(o), o.Seen
-		if before.object != nil {
-			f.entry.since = before.since
-		}
+		f.entry.content = s.contentOf(o)
 		if immutable(o) {
 			f.stop()
 		}

@@ -84,12 +84,11 @@ func (s *Store) needClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
 func (c *remoteClaim) end() {
 	if c.stop != nil {
 		c.stop()
-		c.stop = nil
 	}
 }
 
-// needMoreLocked has the pod use what the volumes of its claims name: their driver, and its
-// Secrets.
+// needMoreLocked has the pod use its keys and what the volumes of its claims name: their
+// driver, and its Secrets.
 func (s *Store) needMoreLocked(uid pod.UID) {
 	r, registered := s.pods[uid]
 	if !registered {

@@ -3,9 +3,6 @@ package objects_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +27,9 @@ type stored struct {
 	volumes map[string]*v1.PersistentVolume
 	away    error
 	reads   int
+	// held, if set, holds back answers of this moment until it is closed, also those to who
+	// has given up.
+	held chan struct{}
 }
 
 func (a *stored) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
@@ -42,15 +42,19 @@ func (a *stored) PersistentVolume(_ context.Context, name string) (*v1.Persisten
 
 func answerOf[T any](a *stored, all func() map[string]*T, resource, name string) (*T, error) {
 	a.lock.Lock()
-	defer a.lock.Unlock()
 	a.reads++
-	if a.away != nil {
-		return nil, a.away
+	o, err, held := all()[name], a.away, a.held
+	a.lock.Unlock()
+	if held != nil {
+		<-held
 	}
-	if o := all()[name]; o != nil {
-		return o, nil
+	switch {
+	case err != nil:
+		return nil, err
+	case o == nil:
+		return nil, apierrors.NewNotFound(v1.Resource(resource), name)
 	}
-	return nil, apierrors.NewNotFound(v1.Resource(resource), name)
+	return o, nil
 }
 
 func (a *stored) count() int { a.lock.Lock(); defer a.lock.Unlock(); return a.reads }
@@ -62,12 +66,26 @@ func (a *stored) store(change func(*stored)) {
 	change(a)
 }
 
+// The value of a CSIDriver is its fsGroupPolicy, that of a RuntimeClass its handler; there is
+// no object of the value "".
 func (a *apiserver) FollowCSIDriver(ctx context.Context, name string, set func([]*storagev1.CSIDriver, error)) {
-	follow(ctx, &a.mu, a.more, "csidriver "+name, func(err error) { set(nil, err) })
+	follow(ctx, &a.mu, a.more, "csidriver "+name, func(value string, err error) {
+		var all []*storagev1.CSIDriver
+		if policy := storagev1.FSGroupPolicy(value); value != "" {
+			all = append(all, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{FSGroupPolicy: &policy}})
+		}
+		set(all, err)
+	})
 }
 
 func (a *apiserver) FollowRuntimeClass(ctx context.Context, name string, set func([]*nodev1.RuntimeClass, error)) {
-	follow(ctx, &a.mu, a.more, "runtimeclass "+name, func(err error) { set(nil, err) })
+	follow(ctx, &a.mu, a.more, "runtimeclass "+name, func(value string, err error) {
+		var all []*nodev1.RuntimeClass
+		if value != "" {
+			all = append(all, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: value})
+		}
+		set(all, err)
+	})
 }
 
 func remoteClaim(uid types.UID, volume string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
@@ -171,8 +189,14 @@ func TestAClaimOfTheClusterIsUsedOnlyWhenItIsBoundToAVolumeOfThisNode(t *testing
 				if text := errText(err); text != c.want {
 					t.Errorf("got %q, want %q", text, c.want)
 				}
-				if err == nil && (b.Volume != c.volume || b.Claim != c.claim || !b.Cluster) {
+				if err == nil && (b.Volume != c.volume || b.Claim != c.claim || !b.Cluster || b.ReadOnly) {
 					t.Errorf("got %+v", b)
+				}
+				if source := p.Spec.Volumes[0].PersistentVolumeClaim; source != nil && err == nil {
+					source.ReadOnly = true
+					if b, err := s.Claim(p, &p.Spec.Volumes[0]); err != nil || !b.ReadOnly {
+						t.Errorf("read-only: got %+v, %v", b, err)
+					}
 				}
 			})
 		})
@@ -237,11 +261,18 @@ func TestAClaimIsReadAnewForAnotherAttempt(t *testing.T) {
 			_, err := s.Claim(p, &p.Spec.Volumes[0])
 			return err
 		}
+		if err := get(); !errors.Is(err, pod.ErrAwaited) {
+			t.Errorf("not registered: got %v", err)
+		}
 		s.Register(p)
 		for range 3 {
 			if err := get(); err != nil || a.count() != 2 {
 				t.Errorf("got %v, %d reads, want one of the claim and one of its volume", err, a.count())
 			}
+		}
+		time.Sleep(time.Second)
+		if err := get(); err != nil || a.count() != 4 {
+			t.Errorf("after a second: got %v, %d reads, want two more", err, a.count())
 		}
 		time.Sleep(time.Minute)
 		a.store(func(a *stored) { a.away = errors.New("connection refused") })
@@ -258,6 +289,89 @@ func TestAClaimIsReadAnewForAnotherAttempt(t *testing.T) {
 		time.Sleep(time.Minute)
 		if a.count() != before {
 			t.Error("the claim is read for a pod that is gone")
+		}
+	})
+}
+
+// The Node authorizer learns of a pod a moment later than the node.
+func TestAClaimThatIsForbiddenIsReportedOnlyAfterAWhile(t *testing.T) {
+	inCluster(t, func(s *objects.Store, a *apiserver, c *changes) {
+		a.store(func(a *stored) {
+			a.away = apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), "data", errors.New("no relationship found"))
+		})
+		p := podWithClaim("one", "data")
+		s.Register(p)
+		time.Sleep(2*time.Second - time.Millisecond)
+		if _, err := s.Claim(p, &p.Spec.Volumes[0]); !errors.Is(err, pod.ErrAwaited) || len(c.take()) > 0 {
+			t.Errorf("in the first two seconds: got %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := s.Claim(p, &p.Spec.Volumes[0]); !strings.Contains(errText(err), "no relationship found") {
+			t.Errorf("later: got %v", err)
+		}
+		if got := c.take(); !slices.Equal(got, []pod.UID{"one"}) {
+			t.Errorf("later: notified %v", got)
+		}
+	})
+}
+
+func TestAPodsClaimIsReadForItAlone(t *testing.T) {
+	inCluster(t, func(s *objects.Store, a *apiserver, _ *changes) {
+		a.store(func(a *stored) {
+			a.claims = map[string]*v1.PersistentVolumeClaim{"data": remoteClaim("1", "disk"), "more": remoteClaim("2", "other")}
+			a.volumes = map[string]*v1.PersistentVolume{"disk": remoteVolume("disk", "1"), "other": remoteVolume("other", "2")}
+		})
+		one, two := podWithClaim("one", "data"), podWithClaim("two", "more")
+		s.Register(one)
+		s.AwaitClaim(context.Background(), one, &one.Spec.Volumes[0])
+		s.Register(two)
+		if b, err := s.Claim(one, &one.Spec.Volumes[0]); err != nil || b.Volume.Name != "disk" {
+			t.Errorf("the first, after the second has come: got %+v, %v", b, err)
+		}
+		s.AwaitClaim(context.Background(), two, &two.Spec.Volumes[0])
+		s.Unregister("two")
+		if b, err := s.Claim(one, &one.Spec.Volumes[0]); err != nil || b.Volume.Name != "disk" {
+			t.Errorf("the first, after the second has left: got %+v, %v", b, err)
+		}
+		if got := s.MadeClaims(); len(got) > 0 {
+			t.Errorf("got claims %v", got)
+		}
+	})
+}
+
+// The cluster's controller makes the claims of its pods' ephemeral volumes.
+func TestNoClaimIsMadeForAPodOfTheCluster(t *testing.T) {
+	inCluster(t, func(s *objects.Store, _ *apiserver, _ *changes) {
+		s.Register(podWithOwnClaim("one"))
+		if got := s.MadeClaims(); len(got) > 0 || len(s.Bindings().Claims) > 0 {
+			t.Errorf("got %v and %v, want none", got, s.Bindings().Claims)
+		}
+	})
+}
+
+// Also what a Secret of the pod itself is, is followed on.
+func TestWhatAnEarlierVolumeNamedIsNotFollowedAnyFurther(t *testing.T) {
+	inCluster(t, func(s *objects.Store, a *apiserver, _ *changes) {
+		csi := func(driver, secret string) func(*v1.PersistentVolume) {
+			return func(v *v1.PersistentVolume) {
+				v.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver, NodeStageSecretRef: &v1.SecretReference{Namespace: "shop", Name: secret}}
+			}
+		}
+		a.store(func(a *stored) {
+			a.claims = map[string]*v1.PersistentVolumeClaim{"data": remoteClaim("1", "disk")}
+			a.volumes = map[string]*v1.PersistentVolume{"disk": remoteVolume("disk", "1", csi("d", "own")), "next": remoteVolume("next", "2", csi("e", "stage"))}
+		})
+		p := podWithClaim("one", "data")
+		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "own"}}
+		s.Register(p)
+		if got, want := a.followed(), []string{"csidriver d", "secret shop/own"}; !slices.Equal(got, want) {
+			t.Errorf("follows %q, want %q", got, want)
+		}
+		time.Sleep(time.Minute)
+		a.store(func(a *stored) { a.claims["data"] = remoteClaim("2", "next") })
+		s.AwaitClaim(context.Background(), p, &p.Spec.Volumes[0])
+		if got, want := a.followed(), []string{"csidriver e", "secret shop/own", "secret shop/stage"}; !slices.Equal(got, want) {
+			t.Errorf("the claim was made anew: follows %q, want %q", got, want)
 		}
 	})
 }
@@ -290,44 +404,6 @@ func TestWhatAVolumeOfTheClusterNamesIsFollowedForItsPods(t *testing.T) {
 	})
 }
 
-// ReadWriteOncePod.
-func TestAVolumeOfTheClusterForOnePodIsNotGivenToASecond(t *testing.T) {
-	inCluster(t, func(s *objects.Store, a *apiserver, c *changes) {
-		a.store(func(a *stored) {
-			a.claims = map[string]*v1.PersistentVolumeClaim{"data": remoteClaim("1", "disk")}
-			a.volumes = map[string]*v1.PersistentVolume{"disk": remoteVolume("disk", "1", func(v *v1.PersistentVolume) {
-				v.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
-			})}
-		})
-		gone := map[pod.UID]bool{}
-		use := func(p *v1.Pod) error {
-			s.Register(p)
-			s.AwaitClaim(context.Background(), p, &p.Spec.Volumes[0])
-			b, err := s.Claim(p, &p.Spec.Volumes[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s.Use(b, p.UID, func(uid pod.UID) bool { return gone[uid] })
-		}
-		one, two := podWithClaim("one", "data"), podWithClaim("two", "data")
-		if err := use(one); err != nil {
-			t.Error(err)
-		}
-		if err := use(two); !strings.Contains(errText(err), "already in use by another pod") {
-			t.Errorf("the second: got %v", err)
-		}
-		c.take()
-		gone["one"] = true
-		s.Unregister("one")
-		if got := c.take(); !slices.Equal(got, []pod.UID{"two"}) {
-			t.Errorf("the first is gone: notified %v", got)
-		}
-		if err := use(two); err != nil {
-			t.Errorf("after the first: got %v", err)
-		}
-	})
-}
-
 func TestPodsOfManifestsAndOfTheClusterDoNotShareClaims(t *testing.T) {
 	inCluster(t, func(s *objects.Store, a *apiserver, _ *changes) {
 		document := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
@@ -346,32 +422,4 @@ func TestPodsOfManifestsAndOfTheClusterDoNotShareClaims(t *testing.T) {
 			t.Errorf("a static pod: got %v", err)
 		}
 	})
-}
-
-func TestAHolderOfAVolumeOfTheClusterIsOnDiskUntilItHasLeft(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bindings.json")
-	left := map[pod.UID]bool{}
-	hasLeft := func(uid pod.UID) bool { return left[uid] }
-	held := func(name string) pod.BoundVolume {
-		v := remoteVolume(name, "1")
-		v.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
-		return pod.BoundVolume{Volume: v, Cluster: true}
-	}
-	fresh := func() *objects.Store {
-		return objects.New(objects.Config{Bindings: path, Log: slog.New(slog.DiscardHandler)})
-	}
-	if err := fresh().Use(held("disk"), "one", hasLeft); err != nil {
-		t.Fatal(err)
-	}
-	after := fresh()
-	if err := after.Use(held("disk"), "two", hasLeft); err == nil {
-		t.Error("a restart of podd gave a second pod the volume")
-	}
-	left["one"] = true
-	if err := after.Use(held("other"), "three", hasLeft); err != nil {
-		t.Error(err)
-	}
-	if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "disk") || !strings.Contains(string(text), "three") {
-		t.Errorf("on disk is %s, %v", text, err)
-	}
 }

@@ -24,14 +24,14 @@ type apiserver struct {
 	mu         sync.Mutex
 	configMaps map[string]func([]*v1.ConfigMap, error)
 	secrets    map[string]func([]*v1.Secret, error)
-	more       map[string]func(error) // CSIDrivers and RuntimeClasses
+	more       map[string]func(value string, err error) // CSIDrivers and RuntimeClasses
 	bundles    map[string]func([]*certificatesv1beta1.ClusterTrustBundle, error)
 	stored
 }
 
 func newAPIServer() *apiserver {
 	return &apiserver{
-		configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}, more: map[string]func(error){},
+		configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}, more: map[string]func(string, error){},
 		bundles: map[string]func([]*certificatesv1beta1.ClusterTrustBundle, error){},
 	}
 }
@@ -82,16 +82,22 @@ func (a *apiserver) followed() (names []string) {
 }
 
 // says has the apiserver answer about a ConfigMap: its value, or none.
-func (a *apiserver) says(name, value string, err error) {
+func (a *apiserver) says(name, value string, err error) { a.follower(name)(valued(value), err) }
+
+// follower is what takes the answers about a ConfigMap.
+func (a *apiserver) follower(name string) func([]*v1.ConfigMap, error) {
 	synctest.Wait()
 	a.mu.Lock()
-	set := a.configMaps[name]
-	a.mu.Unlock()
-	var all []*v1.ConfigMap
+	defer a.mu.Unlock()
+	return a.configMaps[name]
+}
+
+// valued is a ConfigMap with a value, none for "".
+func valued(value string) (all []*v1.ConfigMap) {
 	if value != "" {
 		all = append(all, &v1.ConfigMap{Data: map[string]string{"key": value}})
 	}
-	set(all, err)
+	return all
 }
 
 func clusterPod(uid pod.UID, configMaps ...string) *v1.Pod {

@@ -71,8 +71,8 @@ type Store struct {
 	saving   sync.Mutex // held while the bindings are written; taken before mu
 }
 
-// entry is an object with the hash of its content, and since when there has been an object
-// with its key.
+// entry is an object with the hash of its content, and for one of a manifest since when there
+// has been an object with its key.
 type entry struct {
 	object  *pod.Object
 	content uint64

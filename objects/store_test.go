@@ -249,6 +249,20 @@ func TestAnImmutableObjectKeepsItsContentUntilItIsRemoved(t *testing.T) {
 	}
 }
 
+func TestAConfigMapCanBeImmutableToo(t *testing.T) {
+	s := newStore()
+	fixed := configMap("c1", "1")
+	fixed.ConfigMap.Immutable = new(true)
+	s.Replace([]*pod.Object{fixed})
+	s.Replace([]*pod.Object{configMap("c1", "2")})
+	if got, err := s.ConfigMap(in("shop"), "c1"); err != nil || got.Data["k"] != "1" {
+		t.Errorf("got %v, %v, want the first content", got, err)
+	}
+	if got := s.Problems(); len(got) != 1 {
+		t.Errorf("got problems %v, want one", got)
+	}
+}
+
 func TestListsSayWhoUsesWhat(t *testing.T) {
 	s := newStore()
 	elsewhere := configMap("c1", "1")
@@ -256,11 +270,17 @@ func TestListsSayWhoUsesWhat(t *testing.T) {
 	s.Replace([]*pod.Object{secret("s1", "1"), configMap("c2", "1"), configMap("c1", "1"), elsewhere})
 	s.Register(userOf("b", "c1", "missing"))
 	s.Register(userOf("a", "s1", "c1"))
+	for _, uid := range []string{"e", "d", "c"} {
+		s.Register(userOf(uid, "c2"))
+	}
+	next := userOf("d2", "c2")
+	next.Name = "pod-d" // an edited manifest: its old pod has not ended yet
+	s.Register(next)
 	var got []string
 	for _, u := range s.List() {
 		got = append(got, fmt.Sprint(u.Key(), u.Pods))
 	}
-	want := []string{"ConfigMap another/c1 []", "ConfigMap shop/c1 [shop/pod-a shop/pod-b]", "ConfigMap shop/c2 []", "Secret shop/s1 [shop/pod-a]"}
+	want := []string{"ConfigMap another/c1 []", "ConfigMap shop/c1 [shop/pod-a shop/pod-b]", "ConfigMap shop/c2 [shop/pod-c shop/pod-d shop/pod-e]", "Secret shop/s1 [shop/pod-a]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -319,4 +339,100 @@ func TestContentsAreComparableAmongStoresWithTheSameKey(t *testing.T) {
 // in is a pod of a namespace, from a manifest.
 func in(namespace string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+}
+
+// changesOf is podd_object_changes_total of a kind.
+func changesOf(t *testing.T, reg *prometheus.Registry, kind string) int {
+	t.Helper()
+	return int(valueOf(t, reg, "podd_object_changes_total", kind))
+}
+
+// valueOf is the value of a metric for one kind of objects; -1 if there is none.
+func valueOf(t *testing.T, reg *prometheus.Registry, name, kind string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == kind {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return -1
+}
+
+func TestMetricsCountObjectsAndTheirChanges(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: reg})
+	for _, kind := range pod.ObjectKinds {
+		if got := valueOf(t, reg, "podd_objects", kind); got != 0 {
+			t.Errorf("before there are any: got %v objects of kind %s, want 0", got, kind)
+		}
+	}
+	c1, s1 := configMap("c1", "1"), secret("s1", "1")
+	for i, step := range []struct {
+		all                          []*pod.Object
+		configMaps, secrets, changes int
+	}{
+		{[]*pod.Object{c1, configMap("c2", "1"), s1}, 2, 1, 2},
+		{[]*pod.Object{c1, s1}, 1, 1, 3},
+		{[]*pod.Object{c1}, 1, 0, 3},
+		{[]*pod.Object{configMap("c1", "2")}, 1, 0, 4},
+		{nil, 0, 0, 5},
+	} {
+		s.Replace(step.all)
+		c, sec, n := valueOf(t, reg, "podd_objects", "ConfigMap"), valueOf(t, reg, "podd_objects", "Secret"), changesOf(t, reg, "ConfigMap")
+		if int(c) != step.configMaps || int(sec) != step.secrets || n != step.changes {
+			t.Errorf("step %d: got %v ConfigMaps, %v Secrets and %d changes of ConfigMaps, want %d, %d and %d", i, c, sec, n, step.configMaps, step.secrets, step.changes)
+		}
+	}
+}
+
+func TestAPodThatHasLeftIsNotNotified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s, h := newStore(), &heard{}
+		s.Register(userOf("a", "c1"))
+		s.Register(userOf("b", "c1"))
+		s.Replace([]*pod.Object{configMap("c1", "1")})
+		s.Unregister("a")
+		go func() { _ = s.Run(ctx, h) }()
+		synctest.Wait()
+		if got := fmt.Sprint(h.uids); got != "[b]" {
+			t.Errorf("notified %v, want [b]", got)
+		}
+	})
+}
+
+// The age of a problem tells an operator what an edit of a moment ago has caused.
+func TestARejectedChangeIsAsOldAsItsFirstAttempt(t *testing.T) {
+	s, began := newStore(), time.Unix(1000, 0)
+	fixed := func(name, value string, minutes int) *pod.Object {
+		o := secret(name, value)
+		o.Secret.Immutable, o.Seen = new(true), began.Add(time.Duration(minutes)*time.Minute)
+		return o
+	}
+	s.Replace([]*pod.Object{fixed("s1", "1", 0), fixed("s2", "1", 0)})
+	for i, step := range []struct {
+		s1, s2 *pod.Object
+		want   string // the minutes of the problems of s1 and s2
+	}{
+		{fixed("s1", "2", 5), fixed("s2", "1", 5), "[5]"},
+		{fixed("s1", "3", 9), fixed("s2", "2", 9), "[5 9]"},
+		{fixed("s1", "1", 12), fixed("s2", "2", 12), "[9]"},
+		{fixed("s1", "2", 15), fixed("s2", "1", 15), "[15]"},
+	} {
+		s.Replace([]*pod.Object{step.s1, step.s2})
+		var got []int
+		for _, p := range s.Problems() {
+			got = append(got, int(p.Since.Sub(began).Minutes()))
+		}
+		if fmt.Sprint(got) != step.want {
+			t.Errorf("step %d: problems are there since minutes %v, want %v", i, got, step.want)
+		}
+	}
 }
