@@ -58,6 +58,9 @@ func TestAssign(t *testing.T) {
 		want  string // or the error
 	}{
 		"the first that are free":     {pod: pod("c2"), stock: stockOf("a b c").using("a"), want: "c2=b,c"},
+		"in the order of their IDs":   {pod: pod("c1"), stock: stockOf("h g f e d c b a"), want: "c1=a"},
+		"in that order with others":   {pod: pod("i1", "c2"), stock: stockOf("a b").with("i1", true, "b"), want: "c2=a,b"},
+		"none of zero":                {pod: pod("c0"), stock: stockOf("a")},
 		"none that is unhealthy":      {pod: pod("c1"), stock: stockOf("a! b"), want: "c1=b"},
 		"each container its own":      {pod: pod("c1", "d1"), stock: stockOf("a b"), want: "c1=a d1=b"},
 		"init containers before it":   {pod: pod("i2", "c1"), stock: stockOf("a b"), want: "i2=a,b c1=a"},
@@ -129,6 +132,15 @@ func TestPrefer(t *testing.T) {
 				t.Errorf("%s: %s is reused, of %v in %v", name, id, all[0].ids, all[1].ids)
 			}
 		}
+	}
+}
+
+// Devices are not given to a container that is added to a running pod: there is no admission.
+func TestAnEphemeralContainerHasNoDevices(t *testing.T) {
+	p := aPod("web", gpu, "1")
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(withLimits("debug", gpu, "1"))}}
+	if got := requestsOf(p, extended); len(got) != 1 || got[0].container != "c" {
+		t.Errorf("got %v, want one request of c", got)
 	}
 }
 

@@ -9,13 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	v1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -27,13 +30,18 @@ import (
 type fake struct {
 	pluginapi.UnimplementedDevicePluginServer
 	options pluginapi.DevicePluginOptions
-	// respond makes the response for some devices; nil for one that names them.
+	// respond makes the response for some devices; nil for one that names them. A nil response
+	// is one for no container.
 	respond func(ctx context.Context, ids []string) (*pluginapi.ContainerAllocateResponse, error)
-	prefer  func(*pluginapi.ContainerPreferredAllocationRequest) []string
+	// prefer says what the plugin prefers; nil for a response for no container.
+	prefer func(*pluginapi.ContainerPreferredAllocationRequest) []string
+	// before runs at the start of each call but Allocate, by its name; an error is the response.
+	before func(ctx context.Context, call string) error
 
-	mu    sync.Mutex
-	lists chan []*pluginapi.Device
-	calls []string
+	mu          sync.Mutex
+	lists       chan []*pluginapi.Device
+	calls       []string
+	connections int // that are open, to a socket
 }
 
 func newFake(ids ...string) *fake {
@@ -66,11 +74,44 @@ func (f *fake) count(call string) (n int) {
 	return n
 }
 
-func (f *fake) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+// starts notes a call and says how it ends early.
+func (f *fake) starts(ctx context.Context, call string) error {
+	f.note(call)
+	if f.before == nil {
+		return nil
+	}
+	return f.before(ctx, call)
+}
+
+// TagConn, HandleConn, TagRPC and HandleRPC count the open connections (stats.Handler).
+func (f *fake) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (f *fake) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (f *fake) HandleRPC(context.Context, stats.RPCStats)                         {}
+
+func (f *fake) HandleConn(_ context.Context, s stats.ConnStats) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch s.(type) {
+	case *stats.ConnBegin:
+		f.connections++
+	case *stats.ConnEnd:
+		f.connections--
+	}
+}
+
+func (f *fake) connected() int { f.mu.Lock(); defer f.mu.Unlock(); return f.connections }
+
+func (f *fake) GetDevicePluginOptions(ctx context.Context, _ *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+	if err := f.starts(ctx, "GetDevicePluginOptions"); err != nil {
+		return nil, err
+	}
 	return &pluginapi.DevicePluginOptions{PreStartRequired: f.options.PreStartRequired, GetPreferredAllocationAvailable: f.options.GetPreferredAllocationAvailable}, nil
 }
 
 func (f *fake) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
+	if err := f.starts(stream.Context(), "ListAndWatch"); err != nil {
+		return err
+	}
 	for {
 		select {
 		case list, ok := <-f.lists:
@@ -93,8 +134,8 @@ func (f *fake) Allocate(ctx context.Context, r *pluginapi.AllocateRequest) (*plu
 		return &pluginapi.AllocateResponse{ContainerResponses: []*pluginapi.ContainerAllocateResponse{{Envs: map[string]string{"DEVICES": join(ids)}}}}, nil
 	}
 	one, err := f.respond(ctx, ids)
-	if err != nil {
-		return nil, err
+	if one == nil || err != nil {
+		return &pluginapi.AllocateResponse{}, err
 	}
 	return &pluginapi.AllocateResponse{ContainerResponses: []*pluginapi.ContainerAllocateResponse{one}}, nil
 }
@@ -106,14 +147,15 @@ func join(ids []string) (text string) {
 	return text
 }
 
-func (f *fake) GetPreferredAllocation(_ context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
-	f.note("GetPreferredAllocation")
+func (f *fake) GetPreferredAllocation(ctx context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+	if err := f.starts(ctx, "GetPreferredAllocation"); err != nil || f.prefer == nil {
+		return &pluginapi.PreferredAllocationResponse{}, err
+	}
 	return &pluginapi.PreferredAllocationResponse{ContainerResponses: []*pluginapi.ContainerPreferredAllocationResponse{{DeviceIDs: f.prefer(r.ContainerRequests[0])}}}, nil
 }
 
-func (f *fake) PreStartContainer(_ context.Context, r *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
-	f.note("PreStartContainer")
-	return &pluginapi.PreStartContainerResponse{}, nil
+func (f *fake) PreStartContainer(ctx context.Context, _ *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+	return &pluginapi.PreStartContainerResponse{}, f.starts(ctx, "PreStartContainer")
 }
 
 // client calls a fake without a socket, as a bubble of simulated time wants it.
@@ -124,6 +166,9 @@ func (c client) GetDevicePluginOptions(ctx context.Context, e *pluginapi.Empty, 
 }
 
 func (c client) ListAndWatch(ctx context.Context, _ *pluginapi.Empty, _ ...grpc.CallOption) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
+	if err := c.starts(ctx, "ListAndWatch"); err != nil {
+		return nil, err
+	}
 	return stream{ctx: func() context.Context { return ctx }, lists: c.lists}, nil
 }
 
@@ -170,18 +215,44 @@ func (w *wakes) NodeChanged()        { w.mu.Lock(); w.node++; w.mu.Unlock() }
 
 func (w *wakes) of(uid pod.UID) int { w.mu.Lock(); defer w.mu.Unlock(); return w.pods[uid] }
 func (w *wakes) admits() int        { w.mu.Lock(); defer w.mu.Unlock(); return w.admit }
+func (w *wakes) nodes() int         { w.mu.Lock(); defer w.mu.Unlock(); return w.node }
+
+// logbook has what a Manager logs.
+type logbook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.text.String() }
 
 // rig is a Manager with its root directory.
 type rig struct {
 	*Manager
 	*wakes
-	t    *testing.T
-	root string
-	stop func()
+	t       *testing.T
+	root    string
+	stop    func()
+	logged  *logbook
+	gathers *prometheus.Registry
+	closed  map[*fake]*atomic.Int32 // how often the connections to those without a socket were closed
 }
 
-// newRig makes a Manager, in a directory of its own for "", and starts nothing.
+// newRig makes a Manager that does not wait for plugins after its start.
 func newRig(t *testing.T, root string) *rig {
+	t.Helper()
+	r := unsettled(t, root)
+	r.settled, r.Manager.newcomers = time.Time{}, time.Time{}
+	return r
+}
+
+// unsettled makes a Manager, in a directory of its own for "", and starts nothing.
+func unsettled(t *testing.T, root string) *rig {
 	t.Helper()
 	if root == "" {
 		var err error
@@ -190,9 +261,8 @@ func newRig(t *testing.T, root string) *rig {
 		}
 		t.Cleanup(func() { os.RemoveAll(root) })
 	}
-	r := &rig{wakes: &wakes{pods: map[pod.UID]int{}}, t: t, root: root}
-	r.Manager = New(Config{RootDir: root, Waker: r.wakes, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
-	r.settled, r.Manager.newcomers = time.Time{}, time.Time{} // the tests that want them set them
+	r := &rig{wakes: &wakes{pods: map[pod.UID]int{}}, t: t, root: root, logged: &logbook{}, gathers: prometheus.NewRegistry(), closed: map[*fake]*atomic.Int32{}}
+	r.Manager = New(Config{RootDir: root, Waker: r.wakes, Log: slog.New(slog.NewTextHandler(r.logged, nil)), Metrics: r.gathers})
 	return r
 }
 
@@ -211,8 +281,10 @@ func served(t *testing.T, root string) *rig {
 	return r.run(func(ctx context.Context) { _ = r.Run(ctx) })
 }
 
-func looped(t *testing.T, root string) *rig {
-	r := newRig(t, root)
+func looped(t *testing.T, root string) *rig { return newRig(t, root).loops() }
+
+// loops is Run without the sockets, for a bubble.
+func (r *rig) loops() *rig {
 	return r.run(func(ctx context.Context) {
 		var work sync.WaitGroup
 		r.loop(ctx, &work)
@@ -224,7 +296,9 @@ func looped(t *testing.T, root string) *rig {
 func (r *rig) plug(name string, f *fake) {
 	r.t.Helper()
 	options, _ := f.GetDevicePluginOptions(r.t.Context(), nil)
-	if err := r.adopt(name, &plugin{endpoint: name, api: client{f}, close: func() {}, done: make(chan struct{})}, options); err != nil {
+	closed := &atomic.Int32{}
+	r.closed[f] = closed
+	if err := r.adopt(name, &plugin{endpoint: name, api: client{f}, close: func() { closed.Add(1) }, done: make(chan struct{})}, options); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -237,7 +311,7 @@ func (r *rig) serve(f *fake, socket string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(grpc.StatsHandler(f))
 	pluginapi.RegisterDevicePluginServer(s, f)
 	go func() { _ = s.Serve(l) }()
 	r.t.Cleanup(s.Stop)

@@ -64,8 +64,8 @@ func TestTheNumberOfResourcesIsBounded(t *testing.T) {
 	for i := range maxResources {
 		r.plug(fmt.Sprintf("example.com/gpu%d", i), newFake())
 	}
-	if err := r.adopt("example.com/more", &plugin{}, nil); err == nil {
-		t.Error("another one is taken")
+	if err := r.adopt("example.com/more", &plugin{}, nil); err == nil || err.Error() != "there are 256 resources of device plugins, which is the most" {
+		t.Errorf("another one: got %v", err)
 	}
 	r.resources["example.com/gpu7"].gone = true
 	if err := r.adopt("example.com/more", &plugin{}, nil); err != nil || len(r.resources) != maxResources {
@@ -96,26 +96,45 @@ func TestOnlyOldSocketsAreRemoved(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+	if got := r.logged.String(); got != "" {
+		t.Errorf("nothing has failed, and the log has %s", got)
+	}
+}
+
+// Somebody removes the directory while podd runs: a plugin that registers must hear of it.
+func TestWithoutItsDirectoryThereIsNoEndpoint(t *testing.T) {
+	r := newRig(t, "")
+	if at, err := r.endpoint("gpu.sock"); at != "" || err == nil || !strings.Contains(err.Error(), r.dir) {
+		t.Errorf("got %q, %v; want an error that names %s", at, err, r.dir)
+	}
 }
 
 func TestWhatAPluginMayNotWantOfAContainer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		response *pluginapi.ContainerAllocateResponse
-		ok       bool
+		want     string
 	}{
-		"nothing":           {&pluginapi.ContainerAllocateResponse{}, true},
-		"a variable":        {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": "b=c"}}, true},
-		"no name":           {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"": "b"}}, false},
-		"a name with =":     {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A=B": "b"}}, false},
-		"NUL":               {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": "\x00"}}, false},
-		"a relative device": {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/x"}}}, false},
-		"its place":         {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "x"}}}, false},
-		"permissions":       {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/x", Permissions: "rx"}}}, false},
-		"a relative mount":  {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "../etc", ContainerPath: "/x"}}}, false},
-		"a mount on a NUL":  {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "/etc", ContainerPath: "/x\x00"}}}, false},
+		"nothing":             {&pluginapi.ContainerAllocateResponse{}, ""},
+		"a variable":          {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": "b=c"}}, ""},
+		"an empty variable":   {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": ""}}, ""},
+		"no name":             {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"": "b"}}, `"" is no environment variable`},
+		"a name with =":       {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A=B": "b"}}, `"A=B" is no environment variable`},
+		"NUL":                 {&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"A": "b\x00c"}}, `"A" is no environment variable`},
+		"a device":            {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/x", Permissions: "mrw"}}}, ""},
+		"a relative device":   {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/x"}}}, `the device "dev/null" is no absolute path`},
+		"its place":           {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "x"}}}, `the place of a device "x" is no absolute path`},
+		"permissions":         {&pluginapi.ContainerAllocateResponse{Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/x", Permissions: "rx"}}}, `the permissions "rx" of device /dev/null are none of r, w and m`},
+		"a relative mount":    {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "../etc", ContainerPath: "/x"}}}, `the mount "../etc" is no absolute path`},
+		"a mount on a NUL":    {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "/etc", ContainerPath: "/x\x00"}}}, `the place of a mount "/x\x00" is no absolute path`},
+		"a mount":             {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "/etc", ContainerPath: "/x"}}}, ""},
+		"the second one only": {&pluginapi.ContainerAllocateResponse{Mounts: []*pluginapi.Mount{{HostPath: "/etc", ContainerPath: "/x"}, {HostPath: "/etc", ContainerPath: "y"}}}, `the place of a mount "y" is no absolute path`},
 	} {
-		if err := checkResponse(tc.response); (err == nil) != tc.ok {
-			t.Errorf("%s: got %v", name, err)
+		text := ""
+		if err := checkResponse(tc.response); err != nil {
+			text = err.Error()
+		}
+		if text != tc.want {
+			t.Errorf("%s: got %q, want %q", name, text, tc.want)
 		}
 	}
 }
@@ -192,7 +211,7 @@ func TestADamagedCheckpointThatCannotBeSetAsideStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := newRig(t, r.root)
-	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.file+" before podd overwrites it") || next.Fresh() {
+	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.file+" before podd overwrites it") || !strings.Contains(all[0].Message, "rename "+r.file) || next.Fresh() {
 		t.Errorf("got %v", all)
 	}
 	next.saveIfNeeded()

@@ -284,7 +284,6 @@ func (m *Manager) reclaim(ctx context.Context, t *threshold.Threshold) (freed, r
 	bounded, cancel := context.WithTimeout(ctx, reclaiming)
 	defer cancel()
 	freed, err := m.cfg.Node.Reclaim(bounded)
-	m.nothing = time.Time{}
 	if !freed {
 		m.nothing = time.Now()
 	}

@@ -356,8 +356,8 @@ func TestADiskThatStaysFullIsNotSearchedAtEachLook(t *testing.T) {
 	n := &machine{have: map[threshold.Signal]int64{threshold.NodeFSAvailable: 1}}
 	play(t, n, threshold.Settings{Hard: pairs{"nodefs.available": "10%"}}, func(*Manager) {
 		after(115 * time.Second)
-		if n.looks < 12 || n.reclaims != 4 {
-			t.Errorf("%d looks and %d searches in two minutes, want 12 and 4", n.looks, n.reclaims)
+		if n.looks != 12+4 || n.reclaims != 4 { // one more after each search
+			t.Errorf("%d looks and %d searches in two minutes, want 16 and 4", n.looks, n.reclaims)
 		}
 		n.mu.Lock()
 		n.pods = []tried{aPod("web", layer(9, 9))}
@@ -439,6 +439,9 @@ func TestAnAlarmHasTheNodeLookedAtAtOnce(t *testing.T) {
 func TestPressureIsAMetric(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(reg)
+	if got, err := testutil.GatherAndCount(reg, "podd_node_pressure"); got != 3 || err != nil {
+		t.Errorf("before the first look %d conditions are told, %v; want three without pressure", got, err)
+	}
 	m.conditions([]v1.NodeConditionType{v1.NodeDiskPressure})
 	want := `
 # HELP podd_node_pressure 1 while the node is under the condition of pressure, 0 otherwise.

@@ -48,15 +48,22 @@ func TestPressureIsToldOnce(t *testing.T) {
 		pressure(disk + "0\n" + memory + "0\n" + pids + "0\n")
 		n.set(threshold.MemoryAvailable, 1)
 		after(15 * time.Second)
-		since := m.Problems()[0].Since
+		memorySince, pidsSince := n.began.Add(10*time.Second), n.began.Add(20*time.Second)
 		n.set(threshold.PIDAvailable, 1)
 		after(time.Minute)
 		pressure(disk + "0\n" + memory + "1\n" + pids + "1\n")
 		expectLogged(t, n, "both", map[string]int{under: 2, over: 0, nobody: 1})
-		for _, p := range m.Problems() {
-			if first := p.Field == "MemoryPressure"; first != p.Since.Equal(since) {
-				t.Errorf("%s since %v, memory was short since %v", p.Field, p.Since, since)
+		for range 2 { // looks
+			for _, p := range m.Problems() {
+				since, own, other := memorySince, "memory.available", "pid.available"
+				if p.Field == "PIDPressure" {
+					since, own, other = pidsSince, other, own
+				}
+				if !p.Since.Equal(since) || !strings.HasPrefix(p.Message, own+" is 1") || strings.Contains(p.Message, other) {
+					t.Errorf("got %s since %v, want it since %v, and %s alone", p.String(), p.Since, since, own)
+				}
 			}
+			after(10 * time.Second)
 		}
 		n.set(threshold.MemoryAvailable, 500)
 		after(6 * time.Minute)
@@ -140,6 +147,26 @@ func TestADiskThatWasRelievedIsNotSearchedForItsOtherSignals(t *testing.T) {
 	play(t, n, threshold.Settings{Hard: pairs{"nodefs.available": "10%", "nodefs.inodesFree": "10%"}}, func(*Manager) { after(5 * time.Second) })
 	check(t, n, "0s changed", "0s Warning EvictionThresholdMet Attempting to reclaim ephemeral-storage", "0s reclaim")
 	expectLogged(t, n, "relieved", map[string]int{"relieved without evicting": 1})
+}
+
+// TestADiskIsRelievedWhateverMemoryIs: only disks are relieved by what is reclaimed.
+func TestADiskIsRelievedWhateverMemoryIs(t *testing.T) {
+	n := &machine{have: map[threshold.Signal]int64{threshold.MemoryAvailable: 1, threshold.NodeFSAvailable: 1}, garbage: 100}
+	play(t, n, threshold.Settings{Hard: pairs{"memory.available": "50%", "nodefs.available": "10%"}}, func(*Manager) { after(5 * time.Second) })
+	expectLogged(t, n, "relieved", map[string]int{"relieved without evicting": 1})
+}
+
+// TestAPodIsEvictedThoughNothingWasFoundLately: the disk is not searched again for it.
+func TestAPodIsEvictedThoughNothingWasFoundLately(t *testing.T) {
+	n := &machine{have: map[threshold.Signal]int64{threshold.NodeFSAvailable: 1}, gives: map[string]int64{"web": 500}}
+	play(t, n, threshold.Settings{Hard: pairs{"nodefs.available": "10%"}}, func(*Manager) {
+		after(5 * time.Second) // searched at 0 s
+		n.mu.Lock()
+		n.pods = []tried{aPod("web", layer(9, 9))}
+		n.mu.Unlock()
+		after(10 * time.Second)
+	})
+	check(t, n, "0s changed", "0s Warning EvictionThresholdMet Attempting to reclaim ephemeral-storage", "0s reclaim", "10s evict web (nodefs.available, 1s)")
 }
 
 // TestInodesOfThePodsDiskAreNotTheImages, where the runtime has a disk of its own.

@@ -173,6 +173,7 @@ func TestARequestIsFollowedUntilItIsDecided(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				var told []error
+				began := time.Now()
 				pair, err := s.request(ctx, follower{c.create, c.tells}, certificatesv1.KubeAPIServerClientKubeletSignerName, template, func(name string, err error) {
 					if !strings.HasPrefix(name, "node-csr-") {
 						t.Errorf("told of %q", name)
@@ -181,6 +182,9 @@ func TestARequestIsFollowedUntilItIsDecided(t *testing.T) {
 				})
 				if pair != nil || err == nil || !strings.Contains(err.Error(), c.err) || !slices.Equal(told, c.told) {
 					t.Errorf("got %v, %v; told %v, want %v", pair, err, told, c.told)
+				}
+				if took := time.Since(began); took != 0 && what != "given up" {
+					t.Errorf("it was waited for %s after it was decided", took)
 				}
 				if _, err := os.Stat(s.pending()); (err == nil) != c.kept {
 					t.Errorf("the key: %v", err)

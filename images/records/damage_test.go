@@ -108,6 +108,7 @@ func TestTheEndOfAPullThatCannotBeRecordedIsTold(t *testing.T) {
 	d.instead(d.path("pulling", image))
 	d.Failed(image)
 	d.told("cannot remove the record of a pull that has ended", 1)
+	d.told("directory not empty", 1)
 	if err := os.RemoveAll(d.path("pulling", image)); err != nil {
 		t.Fatal(err)
 	}
@@ -279,5 +280,8 @@ func TestNamesWithoutTheirTags(t *testing.T) {
 	p, err := NewPolicy(kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"reg.test/*"})
 	if err != nil || !p.verifies("%", true) {
 		t.Errorf("what is no name is not allowed: %v", err)
+	}
+	if p.verifies("reg.test/%", true) {
+		t.Error("what is no name is not allowed by the beginning of it")
 	}
 }

@@ -136,7 +136,7 @@ func TestAPolicyThatIsNoneIsExplained(t *testing.T) {
 		{kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"*"}, "only a pattern that ends in /*"},
 		{kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"/*"}, "name at least the registry"},
 		{kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"reg.test/a:1"}, "leave out the tag"},
-		{kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"REG/A"}, "is no name of an image"},
+		{kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"REG/A"}, "is no name of an image: repository name must be lowercase"},
 	} {
 		if _, err := NewPolicy(test.policy, test.allowed); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s %q: got %v, want it to say %q", test.policy, test.allowed, err, test.want)
