@@ -63,7 +63,7 @@ test-machines: build runtime
 	@$(reset)
 	@$(call need,$@); $(need_vm); \
 	echo "--- tests in virtual machines, beside the following"; \
-	$(once) nice env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 75m -parallel 3 ./test/vm || { touch $(FAILED); exit 1; }
+	$(once) nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 75m -parallel 3 ./test/vm || { touch $(FAILED); exit 1; }
 
 # The scenarios against the kubelet want the machine for themselves, and come last.
 .PHONY: test-more
