@@ -179,6 +179,8 @@ type wire struct {
 
 	mu  sync.Mutex
 	got []string
+	// within are the contexts of the requests.
+	within []context.Context
 }
 
 func newWire() *wire {
@@ -221,7 +223,7 @@ func (w *wire) RoundTrip(q *http.Request) (*http.Response, error) {
 		line += "\n\t" + kind + ": " + string(text)
 	}
 	w.mu.Lock()
-	w.got = append(w.got, line)
+	w.got, w.within = append(w.got, line), append(w.within, q.Context())
 	w.mu.Unlock()
 	header := http.Header{"Content-Type": {"application/json"}}
 	maps.Copy(header, w.header)
@@ -278,6 +280,9 @@ func TestWhatIsRequested(t *testing.T) {
 			got, err := r.call(t.Context(), w.client(t, f))
 			if err != nil && !follows {
 				t.Errorf("%s: %v", name, err)
+			}
+			if w.within[0].Err() == nil && !strings.HasPrefix(name, "Review") {
+				t.Errorf("%s: the time of its request goes on after its end", name)
 			}
 			if r.answer != nil {
 				if o, ok := got.(metav1.Object); ok && o.GetName() != "answered" || !ok && strings.HasPrefix(fmt.Sprint(got), "<nil>") {
@@ -434,9 +439,16 @@ func TestWhatReviewsSay(t *testing.T) {
 		} {
 			w.says(http.StatusCreated, withKind(w, &authenticationv1.TokenReview{Status: status}))
 			user, ok, err := c.ReviewToken(t.Context(), "t")
-			if ok != status.Authenticated || !reflect.DeepEqual(user, status.User) || (err != nil) != (!ok && status.Error != "") {
+			if ok != status.Authenticated || !reflect.DeepEqual(user, status.User) || (err != nil) != (!ok && status.Error != "") || err != nil && err.Error() != status.Error {
 				t.Errorf("%+v: got %v, %t, %v", status, user, ok, err)
 			}
+		}
+		refusing(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		if user, ok, err := c.ReviewToken(t.Context(), "t"); ok || err == nil || !reflect.DeepEqual(user, authenticationv1.UserInfo{}) {
+			t.Errorf("no answer: got %v, %t, %v", user, ok, err)
+		}
+		if ok, err := c.ReviewAccess(t.Context(), authorizationv1.SubjectAccessReviewSpec{}); ok || err == nil {
+			t.Errorf("no answer: got %t, %v", ok, err)
 		}
 	})
 }

@@ -188,7 +188,6 @@ func (v *Volumes) getTokens(ctx context.Context, p *plan) error {
 		return err
 	}
 	if !p.tokensAreSecrets {
-		p.podInfo = maps.Clone(p.podInfo)
 		if p.podInfo == nil {
 			p.podInfo = map[string]string{}
 		}

@@ -35,6 +35,23 @@ type testCluster struct {
 	claim    *v1.PersistentVolumeClaim
 	volume   *v1.PersistentVolume
 	patches  []string // what the resize was, after each
+	// fails, if there is one, says which request for claims and volumes fails.
+	fails func(request string) error
+}
+
+// answerLocked returns the error of a request.
+func (c *testCluster) answerLocked(request string) error {
+	if c.fails == nil {
+		return nil
+	}
+	return c.fails(request)
+}
+
+// failing sets fails.
+func (c *testCluster) failing(fails func(request string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails = fails
 }
 
 // has makes the claim and the PersistentVolume of v the cluster's.
@@ -45,6 +62,9 @@ func (c *testCluster) has(v pod.CSIVolume) {
 }
 
 func (c *testCluster) InUse() {
+	if c.volumes == nil { // New has found what an earlier podd has used
+		return
+	}
 	now := c.volumes.InUse()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,23 +111,33 @@ func (c *testCluster) Token(_ context.Context, p *v1.Pod, s *v1.ServiceAccountTo
 	return fmt.Sprintf("%s for %s", p.Spec.ServiceAccountName, s.Audience), metav1.Time{Time: time.Unix(1, 0)}, c.refused
 }
 
-func (c *testCluster) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
+func (c *testCluster) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.claim, nil
+	if c.claim.Namespace != namespace || c.claim.Name != name {
+		return nil, fmt.Errorf("claim %s/%s %w", namespace, name, pod.ErrNotFound)
+	}
+	return c.claim, c.answerLocked("claim")
 }
 
-func (c *testCluster) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+func (c *testCluster) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.volume, nil
+	if c.volume.Name != name {
+		return nil, fmt.Errorf("volume %s %w", name, pod.ErrNotFound)
+	}
+	return c.volume, c.answerLocked("volume")
 }
 
 func (c *testCluster) PatchClaim(_ context.Context, _, to *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	status := string(to.Status.AllocatedResourceStatuses[v1.ResourceStorage])
+	if err := c.answerLocked("patch to " + status); err != nil {
+		return nil, err
+	}
 	c.claim = to
-	text := string(to.Status.AllocatedResourceStatuses[v1.ResourceStorage]) + " " + to.Status.Capacity.Storage().String()
+	text := status + " " + to.Status.Capacity.Storage().String()
 	for _, condition := range to.Status.Conditions {
 		text += " " + string(condition.Type)
 	}
@@ -118,7 +148,7 @@ func (c *testCluster) PatchClaim(_ context.Context, _, to *v1.PersistentVolumeCl
 // inCluster returns a node of a cluster with a registered driver.
 func inCluster(t *testing.T, root string, f *fake) (*testNode, *testCluster) {
 	c := &testCluster{attached: make(chan map[string]string, 1)}
-	n := newNode(t, root, func(v *Volumes) { v.cluster, v.registry.changed, c.volumes = c, c.DriversChanged, v })
+	n := nodeOf(t, root, Config{Cluster: c}, func(v *Volumes) { c.volumes = v })
 	if f != nil {
 		f.register(n)
 		n.has(driverName)

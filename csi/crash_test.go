@@ -157,6 +157,10 @@ func TestAVolumeIsStagedAgainAfterAReboot(t *testing.T) {
 	v := n.persistent("a", driverName, "h")
 	n.mustSetUp(v)
 	n.stop()
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if r, readErr := readRecord(v.Dir); errors.Join(err, readErr) != nil || r.Boot != strings.TrimSpace(string(id)) {
+		t.Errorf("got record %+v (%v), want the boot %s", r, errors.Join(err, readErr), id)
+	}
 	next := newNode(t, n.root, func(v *Volumes) { v.boot = "another" })
 	next.has(driverName)
 	next.mustSetUp(v)

@@ -39,8 +39,10 @@ type fake struct {
 	name, says string
 	kind       string
 	versions   []string
-	can        []csipb.NodeServiceCapability_RPC_Type
-	stats      *csipb.NodeGetVolumeStatsResponse
+	// socket is what the registrar says; the driver's own is at endpoint.
+	socket string
+	can    []csipb.NodeServiceCapability_RPC_Type
+	stats  *csipb.NodeGetVolumeStatsResponse
 
 	mu sync.Mutex
 	// nodeID and limit are what it says of the node.
@@ -60,6 +62,7 @@ func newFake(t *testing.T, name string, can ...csipb.NodeServiceCapability_RPC_T
 	}
 	f := &fake{t: t, dir: dir, name: name, says: name, kind: registration.CSIPlugin, versions: []string{"1.0.0"}, can: can, nodeID: "here",
 		hooks: map[string]func(context.Context) error{}, status: make(chan *registration.RegistrationStatus, 100)}
+	f.socket = f.endpoint()
 	t.Cleanup(func() { f.stop(); os.RemoveAll(dir) })
 	return f
 }
@@ -80,6 +83,10 @@ func (f *fake) serve() *fake {
 func (f *fake) register(n *testNode) *fake {
 	s := grpc.NewServer()
 	registration.RegisterRegistrationServer(s, registrar{f: f})
+	if f.socket == "" { // the driver has the same one
+		csipb.RegisterIdentityServer(s, f)
+		csipb.RegisterNodeServer(s, f)
+	}
 	f.listen(s, f.registrar(n))
 	return f
 }
@@ -170,10 +177,13 @@ func (r registrar) GetInfo(ctx context.Context, q *registration.InfoRequest) (*r
 	if err := r.f.called(ctx, "GetInfo", q); err != nil {
 		return nil, err
 	}
-	return &registration.PluginInfo{Type: r.f.kind, Name: r.f.name, Endpoint: r.f.endpoint(), SupportedVersions: r.f.versions}, nil
+	return &registration.PluginInfo{Type: r.f.kind, Name: r.f.name, Endpoint: r.f.socket, SupportedVersions: r.f.versions}, nil
 }
 
-func (r registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r registrar) NotifyRegistrationStatus(ctx context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if err := r.f.called(ctx, "NotifyRegistrationStatus", s); err != nil {
+		return nil, err
+	}
 	r.f.status <- s
 	return &registration.RegistrationStatusResponse{}, nil
 }
@@ -243,6 +253,7 @@ type testNode struct {
 	objects *testObjects
 	events  *testEvents
 	woken   chan pod.UID
+	gathers *prometheus.Registry
 	stop    func()
 }
 
@@ -250,13 +261,14 @@ type testObjects struct {
 	mu      sync.Mutex
 	drivers map[string]*storagev1.CSIDriver
 	secrets map[string]*v1.Secret
+	err     error // for CSIDrivers
 }
 
 func (o *testObjects) CSIDriver(_ context.Context, _ *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if d := o.drivers[name]; d != nil {
-		return d, nil
+	if d := o.drivers[name]; d != nil || o.err != nil {
+		return d, o.err
 	}
 	return nil, fmt.Errorf("csidriver %q %w", name, pod.ErrNotFound)
 }
@@ -303,6 +315,12 @@ func (n *testNode) Changed(uid pod.UID) { n.woken <- uid }
 // newNode returns a running node; root is "" for a new root directory.
 func newNode(t *testing.T, root string, change ...func(*Volumes)) *testNode {
 	t.Helper()
+	return nodeOf(t, root, Config{}, change...)
+}
+
+// nodeOf is newNode with a cluster or plugins of other kinds.
+func nodeOf(t *testing.T, root string, c Config, change ...func(*Volumes)) *testNode {
+	t.Helper()
 	if root == "" {
 		var err error
 		if root, err = os.MkdirTemp("", "csi"); err != nil {
@@ -310,16 +328,16 @@ func newNode(t *testing.T, root string, change ...func(*Volumes)) *testNode {
 		}
 		t.Cleanup(func() { os.RemoveAll(root) })
 	}
-	n := &testNode{t: t, woken: make(chan pod.UID, 100), events: &testEvents{}, objects: &testObjects{drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}}}
+	n := &testNode{t: t, woken: make(chan pod.UID, 100), events: &testEvents{}, gathers: prometheus.NewRegistry(), objects: &testObjects{drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}}}
 	var err error
-	if n.Volumes, err = New(Config{
-		RootDir: root, NodeName: "node", Objects: n.objects, Waker: n, Events: n.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
-	}); err != nil {
+	c.RootDir, c.NodeName, c.Objects, c.Waker, c.Events, c.Metrics = root, "node", n.objects, n, n.events, n.gathers
+	c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if n.Volumes, err = New(c); err != nil {
 		t.Fatal(err)
 	}
 	n.registry.times.firstRetry = 10 * time.Millisecond
-	for _, c := range change {
-		c(n.Volumes)
+	for _, f := range change {
+		f(n.Volumes)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -337,6 +355,13 @@ func eventually(t *testing.T, what string, is func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
+}
+
+// knowsNoSocket says that all registrations have ended.
+func (n *testNode) knowsNoSocket() bool {
+	n.registry.mu.Lock()
+	defer n.registry.mu.Unlock()
+	return len(n.registry.sockets) == 0
 }
 
 // has waits until a driver is registered.
@@ -378,6 +403,15 @@ func (n *testNode) allow(name string, change func(*storagev1.CSIDriverSpec), mod
 	n.objects.mu.Lock()
 	defer n.objects.mu.Unlock()
 	n.objects.drivers[name] = d
+}
+
+// SetUp is that of Volumes; what could not be set up has no owner.
+func (n *testNode) SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error) {
+	n.t.Helper()
+	if podOwns, err = n.Volumes.SetUp(ctx, v); podOwns && err != nil {
+		n.t.Errorf("SetUp says that podd applies the fsGroup, and: %v", err)
+	}
+	return podOwns, err
 }
 
 func (n *testNode) mustSetUp(v pod.CSIVolume) (podOwns bool) {

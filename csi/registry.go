@@ -129,14 +129,13 @@ func (r *registry) waitLocked(name string, uid pod.UID) {
 	r.waiting[name][uid] = true
 }
 
-// forget ends a pod's wait for drivers.
-func (r *registry) forget(uid pod.UID) {
+// forget ends a pod's wait for a driver.
+func (r *registry) forget(name string, uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, uids := range r.waiting {
-		if delete(uids, uid); len(uids) == 0 {
-			delete(r.waiting, name)
-		}
+	uids := r.waiting[name]
+	if delete(uids, uid); len(uids) == 0 {
+		delete(r.waiting, name)
 	}
 }
 

@@ -185,12 +185,53 @@ func TestPodsThatWaitForADriverAreWokenWhenItRegisters(t *testing.T) {
 	}
 }
 
+// Nor for another registration, once it has the driver.
+func TestAPodIsWokenOnceForADriver(t *testing.T) {
+	n := newNode(t, "")
+	if _, err := n.registry.driver(driverName, "a"); err == nil {
+		t.Fatal("found")
+	}
+	f := newFake(t, driverName)
+	for range 2 {
+		f.serve().register(n)
+		if s := <-f.status; !s.PluginRegistered {
+			t.Fatalf("the registrar got %v", s)
+		}
+		f.stop()
+		eventually(t, "the driver is forgotten", func() bool { return len(n.Drivers()) == 0 })
+	}
+	if got := len(n.woken); got != 1 {
+		t.Errorf("the pod was woken %d times, want once", got)
+	}
+}
+
+// The reason for its first failure is none for the time after its end.
+func TestADriverThatWasRegisteredIsNotRejected(t *testing.T) {
+	n := newNode(t, "")
+	f := newFake(t, driverName)
+	f.on("NodeGetInfo", func(context.Context) error { return status.Error(codes.Unavailable, "starting") })
+	f.serve().register(n)
+	<-f.status
+	f.on("NodeGetInfo", nil)
+	n.has(driverName)
+	newer := newFake(t, driverName)
+	newer.versions = []string{"1.1.0"}
+	newer.serve()
+	registerAs(newer, n, "newer.sock")
+	<-newer.status
+	newer.stop()
+	eventually(t, "the newer one is forgotten", func() bool { return len(n.Drivers()) == 0 })
+	if _, err := n.registry.driver(driverName, ""); err == nil || strings.Contains(err.Error(), "rejected") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAPodStopsWaitingForADriverWhenItIsTornDown(t *testing.T) {
 	n := newNode(t, "")
 	if _, err := n.registry.driver(driverName, "a"); err == nil {
 		t.Fatal("found")
 	}
-	n.registry.forget("a")
+	n.registry.forget(driverName, "a")
 	if len(n.registry.waiting) > 0 {
 		t.Errorf("still waiting: %v", n.registry.waiting)
 	}

@@ -3,7 +3,6 @@ package csi
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -139,7 +138,6 @@ func withResize(c *v1.PersistentVolumeClaim, status v1.ClaimResourceStatus) *v1.
 // expanded returns a claim whose resize has ended, without the conditions about it.
 func expanded(c *v1.PersistentVolumeClaim, size resource.Quantity) *v1.PersistentVolumeClaim {
 	c = c.DeepCopy()
-	c.Status.Capacity = maps.Clone(c.Status.Capacity)
 	if c.Status.Capacity == nil {
 		c.Status.Capacity = v1.ResourceList{}
 	}

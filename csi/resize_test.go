@@ -23,7 +23,7 @@ func (n *testNode) sized(volume, claim string, resize v1.ClaimResourceStatus) po
 	v := ofCluster(n.persistent("uid-1", driverName, "h"))
 	v.Persistent.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(volume)}
 	v.Claim = &v1.PersistentVolumeClaim{}
-	v.Claim.Name = "data"
+	v.Claim.Namespace, v.Claim.Name = "shop", "data"
 	v.Claim.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(claim)}
 	v.Claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}, {Type: "Other"}}
 	if resize != "" {
@@ -74,8 +74,8 @@ func TestAVolumeIsExpandedAsItIsMountedIfItsClaimWaitsForThat(t *testing.T) {
 			n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
 			v := n.sized(c.volume, c.claim, c.resize)
 			v.ReadOnly = c.readOnly
-			if _, err := n.SetUp(t.Context(), v); (err != nil) != c.fails {
-				t.Errorf("got %v", err)
+			if _, err := n.SetUp(t.Context(), v); (err != nil) != c.fails || c.fails && !strings.Contains(err.Error(), "NodeExpandVolume: "+c.err.Error()) {
+				t.Errorf("got %v, want an error: %t", err, c.fails)
 			}
 			calls := slices.DeleteFunc(f.heard(), func(name string) bool { return name != "Expand" })
 			if len(calls) != c.calls || !slices.Equal(cluster.patches, c.want) {

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"reflect"
 	"strings"
 	"testing"
@@ -92,6 +93,8 @@ func TestAnUnavailableDriverHasNoStats(t *testing.T) {
 	n.timeout = 100 * time.Millisecond
 	want("one that hangs", "NodeGetVolumeStats: rpc error: code = DeadlineExceeded")
 	n.timeout = callTimeout
+	f.on("NodeGetCapabilities", func(context.Context) error { return status.Error(codes.Internal, "starting") })
+	want("one that cannot say what it can do", "NodeGetCapabilities: rpc error: code = Internal desc = starting")
 	f.stop()
 	eventually(t, "the driver is forgotten", func() bool { return len(n.Drivers()) == 0 })
 	want("one that is gone", "driver name "+driverName+" not found in the list of registered CSI drivers")
@@ -100,7 +103,7 @@ func TestAnUnavailableDriverHasNoStats(t *testing.T) {
 func TestADriverIsNotAskedForStatsOfAnUnpublishedVolume(t *testing.T) {
 	n, f := withDriver(t, measures)
 	v := n.persistent("a", driverName, "h")
-	if _, err := n.Stats(t.Context(), v.Dir); err == nil || errors.Is(err, pod.ErrNoStats) {
+	if _, err := n.Stats(t.Context(), v.Dir); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, pod.ErrNoStats) {
 		t.Errorf("a volume that was never set up: got %v", err)
 	}
 	f.on("NodePublishVolume", func(context.Context) error { return status.Error(codes.DeadlineExceeded, "later") })

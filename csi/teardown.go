@@ -107,7 +107,7 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	if r.Block { // fails if other pods have devices there
 		_ = os.Remove(filepath.Dir(p.target))
 	}
-	v.registry.forget(uidOf(dir))
+	v.registry.forget(r.DriverName, uidOf(dir))
 	err = removeRecord(dir)
 	if err == nil {
 		v.unuse(r, dir)
