@@ -229,7 +229,7 @@ func (c *Client) Reconnect() error { return c.conn.reconnect() }
 func (c *connection) reconnect() error {
 	config, err := load(c.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

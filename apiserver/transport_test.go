@@ -190,7 +190,7 @@ func TestTheClientCertificateOfTheKubeconfig(t *testing.T) {
 			t.Errorf("%s: got %t, %v", what, other, err)
 		}
 		before := c.conn.now
-		if err := c.Reconnect(); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig "+f.path("kubeconfig")+": ") || c.conn.now != before {
+		if err := c.Reconnect(); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig "+f.path("kubeconfig")+": ") || strings.Count(err.Error(), "kubeconfig ") != 1 || c.conn.now != before {
 			t.Errorf("%s: new connections: got %v, and that there are some is %t", what, err, c.conn.now != before)
 		}
 		want(what, cert, key)
