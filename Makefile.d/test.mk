@@ -3,8 +3,7 @@
 # and kept in ~/.cache/podd), virtual machines, or a cluster.
 #   make test                        format, vet, lint; unit tests; podd on a real runtime
 #   make test-all                    everything
-#   make test-machines               of what test-all adds: the virtual machines
-#   make test-more                   … and the rest
+#   make test-more                   what test-all adds to test; SKIP_VM=1 without virtual machines
 #   make soak ROUNDS=10              the tests of the real runtime and of the agent, again and again, beside a load
 #
 # Tests that change the machine (network, cgroups, mounts) run one package at a time, beside
@@ -34,7 +33,7 @@ racy = $$($(GO) list -f '{{.ImportPath}} {{.Dir}}' $(units) | while read -r pkg 
 
 .PHONY: test
 test: build runtime check ## what one waits for: check, unit tests, podd on a real runtime (root)
-	@$(reset)
+	@rm -f $(TOTAL) $(FAILED)
 	@$(call need,test); $(need_pods)
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
 	@echo "--- unit tests, and beside them the tests on the real container runtime"; \
@@ -43,33 +42,20 @@ test: build runtime check ## what one waits for: check, unit tests, podd on a re
 	$(once) $(testsum) -- -vet=off -timeout 40m $$(printf '%s\n' $(units) | grep -vxF "$$racy") || touch $(FAILED); \
 	CGO_ENABLED=1 $(testsum) -- -vet=off -race -timeout 40m $$racy || touch $(FAILED); \
 	wait
-	@$(again) test-sum
+	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
-# The virtual machines take longest: they start first, and give way to everything else.
 .PHONY: test-all
-test-all: build runtime ## everything: make test, virtual machines, a cluster, and upstream's programs
-	@rm -f $(TOTAL) $(FAILED)
-	@$(again) test-machines AFTER=0 & machines=$$!; trap 'wait $$machines' EXIT; status=0; \
-	$(again) test AFTER=machines || status=1; \
-	$(again) test-more AFTER=test || status=1; \
-	wait $$machines || status=1; trap - EXIT; \
-	$(again) test-sum && exit $$status
+test-all: ## everything: make test, then virtual machines, a cluster, and upstream's programs
+	@status=0; $(MAKE) --no-print-directory test || status=1; $(again) test-more AFTER=test || status=1; exit $$status
 
-# Where something came before (AFTER), the counts go on from there.
-reset = [ -n "$(AFTER)" ] || rm -f $(TOTAL) $(FAILED)
-
-.PHONY: test-machines
-test-machines: build runtime
-	@$(reset)
-	@$(call need,$@); $(need_vm); \
-	echo "--- tests in virtual machines, beside the following"; \
-	$(once) nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 75m -parallel 3 ./test/vm || { touch $(FAILED); exit 1; }
-
-# The scenarios against the kubelet want the machine for themselves, and come last.
+# The virtual machines take longest and give way to the others; the scenarios against the
+# kubelet, which want the machine for themselves, come last.
 .PHONY: test-more
 test-more: build runtime
-	@$(reset)
-	@$(call need,$@); $(need_pods); \
+	@rm -f $(FAILED); [ "$(AFTER)" = test ] || rm -f $(TOTAL) # the counts go on after make test
+	@$(call need,$@); $(need_pods); [ -n "$(SKIP_VM)" ] || $(need_vm); \
+	[ -n "$(SKIP_VM)" ] || { echo "--- tests in virtual machines, beside the following"; \
+		{ $(once) nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 65m -parallel 3 ./test/vm || touch $(FAILED); } & trap wait EXIT; }; \
 	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); set +e; \
 	echo "--- tests of podd with programs of upstream's"; \
 	$(check_more) || touch $(FAILED); \
@@ -79,11 +65,8 @@ test-more: build runtime
 	echo "--- a cluster by upstream's kubeadm"; \
 	$(again) kubeadm || touch $(FAILED); \
 	echo "--- tests against upstream's kubelet"; \
-	$(again) parity-ci || touch $(FAILED)
-	@$(again) test-sum
-
-.PHONY: test-sum
-test-sum:
+	$(again) parity-ci || touch $(FAILED); \
+	wait
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
 # The modules that link upstream's: vet and lint compile half of Kubernetes.

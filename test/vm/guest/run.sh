@@ -147,8 +147,9 @@ runtime_starts() {
 	systemctl enable --now podd-runtime.service && active podd-runtime.service && crictl version | grep RuntimeVersion
 }
 
-agent_starts() {
-	systemctl enable --now podd.service && active podd.service && curl -fsS -m 10 http://127.0.0.1:10248/healthz
+healthy() { curl -fsS -m 10 http://127.0.0.1:10248/healthz; }
+agent_starts() { # the unit is ready before the runtime has answered
+	systemctl enable --now podd.service && active podd.service && within 30 healthy
 }
 
 drop() {
