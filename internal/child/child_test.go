@@ -66,15 +66,21 @@ func TestAChildOutlivesTheThreadThatAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan int)
-	go func() {
+	asked := make(chan int)
+	var ask func()
+	ask = func() {
 		runtime.LockOSThread() // for good: the thread ends with this
+		if syscall.Gettid() == os.Getpid() {
+			go ask() // this thread is the process' first, which Go never ends
+			select {}
+		}
 		if err := Start(cmd); err != nil {
 			t.Error(err)
 		}
-		ended <- syscall.Gettid()
-	}()
-	tid := <-ended
+		asked <- syscall.Gettid()
+	}
+	go ask()
+	tid := <-asked
 	for unix.Tgkill(os.Getpid(), tid, 0) == nil {
 		runtime.Gosched()
 	}
