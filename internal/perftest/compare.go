@@ -12,18 +12,22 @@ type Result struct {
 }
 
 // Compare measures the subject and its control n times, alternating, so that other
-// load on the machine affects both. If the ratio is then above most, it measures on,
-// longer times n turns in all, and all of them count: disturbances average out, a
-// regression stays.
+// load on the machine affects both, and fewer times where the others cannot bring the ratio
+// above most any more. If it is above most after n turns, it measures on, longer times n
+// turns in all, and all of them count: disturbances average out, a regression stays.
 func Compare(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
-	for i := 0; i < n || i < longer*n && (i > n || r.Ratio() > most); i++ {
+	turns := n
+	for i := 0; i < turns && r.within(most) <= turns/2; i++ {
 		if i%2 == 0 { // neither always goes first
 			r.Subject = append(r.Subject, subject())
 			r.Control = append(r.Control, control())
 		} else {
 			r.Control = append(r.Control, control())
 			r.Subject = append(r.Subject, subject())
+		}
+		if i == n-1 && r.Ratio() > most {
+			turns = longer * n
 		}
 	}
 	return r
@@ -32,13 +36,20 @@ func Compare(n int, most float64, subject, control func() time.Duration) Result 
 // longer is how many times as many turns are measured when the ratio is above its bar.
 const longer = 4
 
+// within is the number of turns of which the ratio is most or less.
+func (r Result) within(most float64) (turns int) {
+	for _, ratio := range r.ratios() {
+		if ratio <= most {
+			turns++
+		}
+	}
+	return turns
+}
+
 // Ratio is the median over the turns of subject to control, so that a single
 // disturbed turn does not matter. It is 0 without turns.
 func (r Result) Ratio() float64 {
-	var all []float64
-	for i := range min(len(r.Subject), len(r.Control)) {
-		all = append(all, float64(r.Subject[i])/float64(max(r.Control[i], 1)))
-	}
+	all := r.ratios()
 	if len(all) == 0 {
 		return 0
 	}
@@ -47,6 +58,13 @@ func (r Result) Ratio() float64 {
 		return (all[mid-1] + all[mid]) / 2
 	}
 	return all[len(all)/2]
+}
+
+func (r Result) ratios() (all []float64) {
+	for i := range min(len(r.Subject), len(r.Control)) {
+		all = append(all, float64(r.Subject[i])/float64(max(r.Control[i], 1)))
+	}
+	return all
 }
 
 func (r Result) String() string {

@@ -33,8 +33,8 @@ func TestRatioIsTheMedianOfTurns(t *testing.T) {
 
 func TestSubjectAndControlAlternateInGoingFirst(t *testing.T) {
 	var order string
-	Compare(3, 1, func() time.Duration { order += "s"; return 1 }, func() time.Duration { order += "c"; return 1 })
-	if order != "sccssc" {
+	Compare(3, 1, func() time.Duration { order += "s"; return 2 }, func() time.Duration { order += "c"; return 1 })
+	if order[:6] != "sccssc" {
 		t.Errorf("got %s", order)
 	}
 }
@@ -48,11 +48,24 @@ func TestARatioAboveItsBarIsMeasuredForLonger(t *testing.T) {
 		}
 		return 10
 	}, control)
-	if got.Ratio() > 2 || len(got.Subject) != 12 || len(got.Control) != 12 {
+	if got.Ratio() > 2 || len(got.Subject) != 10 || len(got.Control) != 10 {
 		t.Errorf("a neighbour who went: %v", got)
 	}
 	if got = Compare(3, 2, func() time.Duration { return 30 }, control); got.Ratio() <= 2 || len(got.Subject) != 12 {
 		t.Errorf("what is slower: %v", got)
+	}
+}
+
+func TestARatioThatIsDecidedIsMeasuredNoMore(t *testing.T) {
+	n := 0
+	got := Compare(9, 2, func() time.Duration { // two disturbed turns, and five that are not
+		if n++; n <= 2 {
+			return 50
+		}
+		return 10
+	}, func() time.Duration { return 10 })
+	if got.Ratio() != 1 || len(got.Subject) != 7 || len(got.Control) != 7 {
+		t.Errorf("got %v", got)
 	}
 }
 
