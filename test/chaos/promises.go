@@ -310,16 +310,7 @@ func (w *world) end(ctx context.Context) error {
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, spared)
 	defer cancel()
-	err := testnode.Poll(within, 500*time.Millisecond, func() error {
-		after, err := w.scope().Take(within)
-		if err != nil {
-			return err
-		}
-		if left := testnode.Left(w.before, after); len(left) > 0 {
-			return fmt.Errorf("%d things are left:\n\t%s", len(left), strings.Join(left, "\n\t"))
-		}
-		return nil
-	})
+	err := w.scope().AwaitNothingLeft(within, w.before, 500*time.Millisecond)
 	if err != nil {
 		return fmt.Errorf("after the last pod: %w", err)
 	}

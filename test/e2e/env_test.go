@@ -169,26 +169,17 @@ func (e *env) revive(ctx context.Context) error {
 func (e *env) waitNothingLeft(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var left []string
 	err := testnode.Poll(ctx, 50*time.Millisecond, func() error {
-		after, err := e.scope().Take(ctx)
-		if err != nil {
-			return err
-		}
-		left = testnode.Left(e.before, after)
 		bound, err := os.ReadFile(filepath.Join(e.node.Root(), "volume-bindings.json"))
 		if err == nil && strings.Contains(string(bound), `"claim"`) {
-			left = append(left, "bindings of claims: "+string(bound))
+			return errors.New("bindings of claims: " + string(bound))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if len(left) > 0 {
-			return fmt.Errorf("%d things are left", len(left))
-		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("after the last manifest was removed: %w:\n\t%s", err, strings.Join(left, "\n\t"))
+	if err := errors.Join(err, e.scope().AwaitNothingLeft(ctx, e.before, 50*time.Millisecond)); err != nil {
+		return fmt.Errorf("after the last manifest was removed: %w", err)
 	}
 	return nil
 }

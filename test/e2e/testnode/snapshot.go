@@ -59,31 +59,64 @@ type Scope struct {
 // logsStay is how long podd keeps the logs of a gone pod for those who ship them.
 const logsStay = time.Minute
 
+// looks are how the things of each kind are found, those that cost least first: a few
+// directories before the runtime's lists, and these before all processes and the packet
+// filter, which takes three commands.
+var looks = []struct {
+	kind string
+	at   func(Scope, context.Context) ([]string, error)
+}{
+	{KindPath, Scope.paths},
+	{KindLease, Scope.leases},
+	{KindSandbox, Scope.sandboxes},
+	{KindContainer, Scope.containers},
+	{KindSnapshot, Scope.snapshots},
+	{KindMount, Scope.mounts},
+	{KindLink, Scope.links},
+	{KindNetNS, Scope.namespaces},
+	{KindCgroup, Scope.cgroups},
+	{KindProcess, Scope.processes},
+	{KindRule, Scope.rules},
+}
+
 // Take looks at everything; what cannot be looked at is an error, never silence.
 func (s Scope) Take(ctx context.Context) (Snapshot, error) {
 	snap := Snapshot{}
 	var errs []error
-	for kind, look := range map[string]func(context.Context) ([]string, error){
-		KindSandbox:   s.sandboxes,
-		KindContainer: s.containers,
-		KindSnapshot:  s.snapshots,
-		KindNetNS:     s.namespaces,
-		KindLink:      s.links,
-		KindLease:     s.leases,
-		KindMount:     s.mounts,
-		KindCgroup:    s.cgroups,
-		KindRule:      s.rules,
-		KindProcess:   s.processes,
-		KindPath:      s.paths,
-	} {
-		lines, err := look(ctx)
+	for _, look := range looks {
+		lines, err := look.at(s, ctx)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("look for every %s: %w", kind, err))
+			errs = append(errs, fmt.Errorf("look for every %s: %w", look.kind, err))
 		}
 		sort.Strings(lines)
-		snap[kind] = lines
+		snap[look.kind] = lines
 	}
 	return snap, errors.Join(errs...)
+}
+
+// AwaitNothingLeft looks every interval until nothing is there that was not before, or ctx
+// ends; the error then lists all that is left. While something of a kind is, no other is
+// looked at: whoever waits for what is being torn down slows it down, otherwise.
+func (s Scope) AwaitNothingLeft(ctx context.Context, before Snapshot, interval time.Duration) error {
+	err := Poll(ctx, interval, func() error {
+		for _, look := range looks {
+			lines, err := look.at(s, ctx)
+			if err != nil {
+				return fmt.Errorf("look for every %s: %w", look.kind, err)
+			}
+			if left := Left(before, Snapshot{look.kind: lines}); len(left) > 0 {
+				return fmt.Errorf("%d things of a kind are left", len(left))
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		return nil
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	after, err2 := s.Take(late)
+	return fmt.Errorf("%w:\n\t%s", errors.Join(err, err2), strings.Join(Left(before, after), "\n\t"))
 }
 
 // Left returns what is in after and was not in before, as lines "kind: thing",
