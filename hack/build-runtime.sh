@@ -75,22 +75,24 @@ ctd=github.com/containerd/containerd/v2
 ctdv="-X $ctd/version.Version=$containerd_version -X $ctd/version.Revision=podd"
 cni=github.com/containernetworking/plugins
 cniv="-X $cni/pkg/utils/buildversion.BuildVersion=v$plugins_version"
-trim="osusergo netgo no_btrfs no_zfs no_devmapper"
+# Without C, the network is Go's own. netgo and osusergo would change nothing, and have the
+# compiler see again what podd is made of, too.
+trim="no_btrfs no_zfs no_devmapper"
 
 build containerd $ctd/cmd/containerd 0 "$trim" "$ctdv"
 # As upstream builds it: a shim speaks ttrpc, and is in memory once for each pod.
 build containerd-shim-runc-v2 ./containerd-shim-runc-v2 0 "$trim no_grpc" "$ctdv"
 build ctr $ctd/cmd/ctr 0 "$trim" "$ctdv"
-build crictl sigs.k8s.io/cri-tools/cmd/crictl 0 "osusergo netgo" "-X sigs.k8s.io/cri-tools/pkg/version.Version=$tools_version"
+build crictl sigs.k8s.io/cri-tools/cmd/crictl 0 "" "-X sigs.k8s.io/cri-tools/pkg/version.Version=$tools_version"
 # runc knows its own version; it needs C for nsenter and libseccomp, both static.
 # The second tag is upstream's: no generator of manual pages. runc_nocriu would
 # take checkpoints away, and saves next to nothing.
 build runc github.com/opencontainers/runc 1 "seccomp urfave_cli_no_docs netgo osusergo" "-linkmode external -extldflags '-static -Wl,--build-id=none'"
-build bridge $cni/plugins/main/bridge 0 "osusergo netgo" "$cniv"
-build host-local $cni/plugins/ipam/host-local 0 "osusergo netgo" "$cniv"
-build loopback $cni/plugins/main/loopback 0 "osusergo netgo" "$cniv"
-build portmap $cni/plugins/meta/portmap 0 "osusergo netgo" "$cniv"
-build firewall $cni/plugins/meta/firewall 0 "osusergo netgo" "$cniv"
-build bandwidth $cni/plugins/meta/bandwidth 0 "osusergo netgo" "$cniv"
+build bridge $cni/plugins/main/bridge 0 "" "$cniv"
+build host-local $cni/plugins/ipam/host-local 0 "" "$cniv"
+build loopback $cni/plugins/main/loopback 0 "" "$cniv"
+build portmap $cni/plugins/meta/portmap 0 "" "$cniv"
+build firewall $cni/plugins/meta/firewall 0 "" "$cniv"
+build bandwidth $cni/plugins/meta/bandwidth 0 "" "$cniv"
 
 stamp >"$out/.stamp.new" && mv -f "$out/.stamp.new" "$out/.stamp"
