@@ -17,6 +17,7 @@ COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 # once has the compiler see the same packages for podd, vet, lint and most tests: each is
 # compiled once. The race detector takes another compilation of everything.
 once = CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
+race = CGO_ENABLED=1 GOFLAGS="$(GOFLAGS) -trimpath"
 # need NAME: the shell functions of hack/need.sh for a recipe.
 need = go="$(GO)"; . hack/need.sh; die() { echo "make $(1): $$*" >&2; exit 1; }
 # What tests with real pods call: both packet filters' tools, ip, mount, chattr.

@@ -1,6 +1,7 @@
 # The tests. make test is what one waits for: each test that needs nothing but this machine,
-# once. make test-all adds what takes programs of upstream's (built once, in some minutes,
-# and kept in ~/.cache/podd), virtual machines, or a cluster.
+# once. make test-all adds what test/later.txt lists (short runs of chaos, and what takes
+# programs of upstream's, which are built once, in some minutes, and kept in ~/.cache/podd),
+# virtual machines, and a cluster.
 #   make test                        format, vet, lint; unit tests; podd on a real runtime
 #   make test-all                    everything
 #   make test-more                   what test-all adds to test; SKIP_VM=1 without virtual machines
@@ -24,8 +25,8 @@ testsum = PODD_TEST_BINARY=$(CURDIR)/build/podd $(GO) run ./hack/testsum -total 
 again = $(MAKE) --no-print-directory -o build -o runtime
 need_vm = need_deb qemu-system-x86 qemu-system-x86_64 mmdebstrap mmdebstrap e2fsprogs mkfs.ext4
 
-# The tests of test/e2e that need a program of upstream's, as a pattern.
-of_upstream = ^($$(sed -n 's/^\(Test[A-Za-z0-9]*\).*/\1/p' test/e2e/upstream.txt | paste -sd'|' -))$$
+# The tests that make test leaves to make test-all, as a pattern.
+later = ^($$(sed -n 's/^\(Test[A-Za-z0-9]*\).*/\1/p' test/later.txt | paste -sd'|' -))$$
 # Packages with unit tests, and those of them that start goroutines: the race detector
 # watches these. What measures podd's own processor time runs without it.
 units = $$($(GO) list ./... | grep -v -e /test/e2e -e /test/vm$$ -e /test/kubeadm$$ -e /podconfig/manifest/hostile$$)
@@ -37,10 +38,10 @@ test: build runtime check ## what one waits for: check, unit tests, podd on a re
 	@$(call need,test); $(need_pods)
 	@[ "$$(id -u)" = 0 ] || echo "not root: what needs root is skipped, and this run will not count as passed" >&2
 	@echo "--- unit tests, and beside them the tests on the real container runtime"; \
-	{ $(once) $(testsum) -- -vet=off -count=1 -timeout 45m -skip "$(of_upstream)" ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
+	{ $(once) $(testsum) -- -vet=off -count=1 -timeout 45m -skip "$(later)" ./test/e2e/... ./podconfig/manifest/hostile || touch $(FAILED); } & \
 	racy="$(racy)"; \
-	$(once) $(testsum) -- -vet=off -timeout 40m $$(printf '%s\n' $(units) | grep -vxF "$$racy") || touch $(FAILED); \
-	CGO_ENABLED=1 $(testsum) -- -vet=off -race -timeout 40m $$racy || touch $(FAILED); \
+	$(once) $(testsum) -- -vet=off -timeout 40m -skip "$(later)" $$(printf '%s\n' $(units) | grep -vxF "$$racy") || touch $(FAILED); \
+	$(race) $(testsum) -- -vet=off -race -timeout 40m -skip "$(later)" $$racy || touch $(FAILED); \
 	wait
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
 
@@ -57,11 +58,11 @@ test-more: build runtime
 	[ -n "$(SKIP_VM)" ] || { echo "--- tests in virtual machines, beside the following"; \
 		{ $(once) nice -n 5 env PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 65m -parallel 3 ./test/vm || touch $(FAILED); } & trap wait EXIT; }; \
 	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); set +e; \
-	echo "--- tests of podd with programs of upstream's"; \
+	echo "--- tests of podd with programs of upstream's, and chaos"; \
 	$(check_more) || touch $(FAILED); \
 	criu=$$(hack/criu.sh); \
 	$(once) PATH="$${criu:+$$criu:}$$PATH" PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBELET="$$kubelet" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
-		$(testsum) -- -vet=off -count=1 -timeout 45m -run "$(of_upstream)" ./test/e2e || touch $(FAILED); \
+		$(testsum) -- -vet=off -count=1 -timeout 45m -run "$(later)" ./test/e2e ./test/chaos || touch $(FAILED); \
 	echo "--- a cluster by upstream's kubeadm"; \
 	$(again) kubeadm || touch $(FAILED); \
 	echo "--- tests against upstream's kubelet"; \
@@ -84,7 +85,7 @@ soak: build runtime ## the tests of the real runtime and of the agent, ROUNDS ti
 	for _ in 1 2; do (while :; do :; done) & load="$$load $$!"; done; trap "kill $$load" EXIT; trap 'exit 1' INT TERM; \
 	for round in $$(seq $(ROUNDS)); do \
 		echo "--- round $$round of $(ROUNDS)"; \
-		$(once) $(testsum) -- -vet=off -count=1 -timeout 90m -skip "$(of_upstream)" $(if $(RUN),-run '$(RUN)') ./test/e2e || touch $(FAILED); \
-		CGO_ENABLED=1 $(testsum) -- -vet=off -race -count=1 -timeout 40m $(if $(RUN),-run '$(RUN)') ./agent/... || touch $(FAILED); \
+		$(once) $(testsum) -- -vet=off -count=1 -timeout 90m -skip "$(later)" $(if $(RUN),-run '$(RUN)') ./test/e2e || touch $(FAILED); \
+		$(race) $(testsum) -- -vet=off -race -count=1 -timeout 40m $(if $(RUN),-run '$(RUN)') ./agent/... || touch $(FAILED); \
 	done
 	@$(testsum) -sum && [ ! -e $(FAILED) ]
