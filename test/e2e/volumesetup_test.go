@@ -148,7 +148,10 @@ func TestAPodThatIsRemovedWithItsObjectsDoesNotMissThem(t *testing.T) {
 	e.worldWritable()
 	for i := range 5 {
 		e.write("all.yaml", objectsOf("original")+"---\n"+e.vars().Replace(reading))
-		e.mark("saw-hunter2-original")
+		e.eventually("this life has read them", func(context.Context) error { // not the mark of the last one
+			_, err := os.Stat(filepath.Join(e.out, "saw-hunter2-original"))
+			return err
+		})
 		e.ready("reading")
 		e.remove("all.yaml")
 		e.ended("reading")
