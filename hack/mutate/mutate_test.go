@@ -2,11 +2,11 @@ package main
 
 import (
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -69,7 +69,19 @@ func TestWhatIsChanged(t *testing.T) {
 	if p.trees["sample.go"], err = parser.ParseFile(p.fset, "sample.go", sample, parser.SkipObjectResolution); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.check(importer.Default()); err != nil {
+	var imported []string
+	for _, i := range p.trees["sample.go"].Imports {
+		path, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		imported = append(imported, path)
+	}
+	packages, err := list(t.Context(), imported...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.check(packages); err != nil {
 		t.Fatal(err)
 	}
 	next := 0

@@ -33,28 +33,13 @@ type listed struct {
 }
 
 // load parses and checks the package in a directory of the module, without its tests.
-// The go command compiles what it imports, if it has not done so before.
 func load(ctx context.Context, dir string) (*code, error) {
-	c := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles", "./"+dir)
-	var stderr bytes.Buffer
-	c.Stderr = &stderr
-	text, err := c.Output()
+	packages, err := list(ctx, "./"+dir)
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.Bytes())
-	}
-	exports := map[string]string{}
-	var last listed // the package itself: its dependencies come before it
-	for d := json.NewDecoder(bytes.NewReader(text)); ; {
-		var p listed
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		exports[p.ImportPath], last = p.Export, p
+		return nil, err
 	}
 	p := &code{fset: token.NewFileSet(), trees: map[string]*ast.File{}}
-	for _, name := range last.GoFiles {
+	for _, name := range packages[len(packages)-1].GoFiles { // its dependencies come before it
 		path := filepath.Join(dir, name)
 		src, err := os.ReadFile(path)
 		if err != nil {
@@ -64,16 +49,43 @@ func load(ctx context.Context, dir string) (*code, error) {
 			return nil, err
 		}
 	}
-	return p, p.check(importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
+	return p, p.check(packages)
+}
+
+// list returns packages and what they import. The go command compiles them, if it has not
+// done so before.
+func list(ctx context.Context, patterns ...string) (packages []listed, err error) {
+	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles"}, patterns...)
+	c := exec.CommandContext(ctx, "go", args...)
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	text, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.Bytes())
+	}
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, err
+		}
+		packages = append(packages, p)
+	}
+}
+
+// check finds out the types of what has been parsed, which imports those packages.
+func (p *code) check(packages []listed) error {
+	exports := map[string]string{}
+	for _, l := range packages {
+		exports[l.ImportPath] = l.Export
+	}
+	imports := importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
 		if exports[path] == "" {
 			return nil, fmt.Errorf("no export data of %s", path)
 		}
 		return os.Open(exports[path])
-	}))
-}
-
-// check finds out the types of what has been parsed.
-func (p *code) check(imports types.Importer) error {
+	})
 	p.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
 	var files []*ast.File
 	for _, f := range p.trees {
