@@ -75,8 +75,8 @@ ctd=github.com/containerd/containerd/v2
 ctdv="-X $ctd/version.Version=$containerd_version -X $ctd/version.Revision=podd"
 cni=github.com/containernetworking/plugins
 cniv="-X $cni/pkg/utils/buildversion.BuildVersion=v$plugins_version"
-# Without C, the network is Go's own. netgo and osusergo would change nothing, and have the
-# compiler see again what podd is made of, too.
+# Without cgo, Go's own resolver is used anyway. netgo and osusergo would change nothing, but
+# make the compiler build podd's dependencies a second time.
 trim="no_btrfs no_zfs no_devmapper"
 
 build containerd $ctd/cmd/containerd 0 "$trim" "$ctdv"

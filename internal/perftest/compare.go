@@ -12,8 +12,8 @@ type Result struct {
 }
 
 // Compare measures the subject and its control n times, alternating, so that other
-// load on the machine affects both, and fewer times where the others cannot bring the ratio
-// above most any more. If it is above most after n turns, it measures on, longer times n
+// load on the machine affects both. It stops early once the turns to come cannot bring the
+// ratio above most any more. If it is above most after n turns, it measures on, longer times n
 // turns in all, and all of them count: disturbances average out, a regression stays.
 func Compare(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
@@ -36,10 +36,10 @@ func Compare(n int, most float64, subject, control func() time.Duration) Result 
 // longer is how many times as many turns are measured when the ratio is above its bar.
 const longer = 4
 
-// within is the number of turns of which the ratio is most or less.
-func (r Result) within(most float64) (turns int) {
+// within counts the turns with a ratio of at most bar.
+func (r Result) within(bar float64) (turns int) {
 	for _, ratio := range r.ratios() {
-		if ratio <= most {
+		if ratio <= bar {
 			turns++
 		}
 	}

@@ -1,7 +1,8 @@
 // Command swapper is what a hostile container does to lead others out of a volume:
-// it exchanges two names for one another, over and over, until SIGTERM. By turns it does
-// so as fast as the kernel does that, and with pauses as long as a step of whoever looks
-// first and uses then, which leaves others most of the processor.
+// it exchanges two names for one another, over and over, until SIGTERM. Bursts at full
+// speed alternate with exchanges that pause for up to 200 µs, about as long as the gap
+// between a check and the mount that follows it. The pauses leave most of the processor to
+// the other containers.
 //
 // usage: swapper A B
 package main
@@ -17,8 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// So many exchanges are made without a pause, and then so many with one: some 5 ms and
-// 30 ms.
+// A burst is fast exchanges, some 5 ms; slow ones, with pauses, follow for some 30 ms.
 const fast, slow = 2000, 200
 
 func main() {

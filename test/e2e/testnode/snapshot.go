@@ -59,9 +59,8 @@ type Scope struct {
 // logsStay is how long podd keeps the logs of a gone pod for those who ship them.
 const logsStay = time.Minute
 
-// looks are how the things of each kind are found, those that cost least first: a few
-// directories before the runtime's lists, and these before all processes and the packet
-// filter, which takes three commands.
+// looks finds the things of each kind, cheapest first: a few directories before the
+// runtime's lists, and all processes and the packet filter, which takes three commands, last.
 var looks = []struct {
 	kind string
 	at   func(Scope, context.Context) ([]string, error)
@@ -95,8 +94,8 @@ func (s Scope) Take(ctx context.Context) (Snapshot, error) {
 }
 
 // AwaitNothingLeft looks every interval until nothing is there that was not before, or ctx
-// ends; the error then lists all that is left. While something of a kind is, no other is
-// looked at: whoever waits for what is being torn down slows it down, otherwise.
+// ends; the error then lists all that is left. While something of one kind is left, it does
+// not look at the kinds after it: that would slow down the teardown that it waits for.
 func (s Scope) AwaitNothingLeft(ctx context.Context, before Snapshot, interval time.Duration) error {
 	err := Poll(ctx, interval, func() error {
 		for _, look := range looks {
@@ -105,7 +104,7 @@ func (s Scope) AwaitNothingLeft(ctx context.Context, before Snapshot, interval t
 				return fmt.Errorf("look for every %s: %w", look.kind, err)
 			}
 			if left := Left(before, Snapshot{look.kind: lines}); len(left) > 0 {
-				return fmt.Errorf("%d things of a kind are left", len(left))
+				return fmt.Errorf("left, of kind %s: %d", look.kind, len(left))
 			}
 		}
 		return nil

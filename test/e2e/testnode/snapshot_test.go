@@ -1,6 +1,7 @@
 package testnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -120,7 +121,13 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 			before := take(t, scope)
 			undo := leak.make(t)
 			left := Left(before, take(t, scope))
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			awaited := scope.AwaitNothingLeft(short, before, 10*time.Millisecond)
+			cancel()
 			undo()
+			if awaited == nil || !strings.Contains(awaited.Error(), leak.want) {
+				t.Errorf("waiting until nothing is left: got %v, want an error with %q", awaited, leak.want)
+			}
 			for _, line := range left {
 				if !strings.HasPrefix(line, leak.kind+": ") {
 					t.Errorf("a leaked %s was also reported as %q", leak.kind, line)
@@ -131,6 +138,9 @@ func TestALeakOfEachKindIsFound(t *testing.T) {
 			}
 			if rest := Left(before, take(t, scope)); len(rest) != 0 {
 				t.Errorf("after it was undone: got %q, want nothing", rest)
+			}
+			if err := scope.AwaitNothingLeft(t.Context(), before, 10*time.Millisecond); err != nil {
+				t.Errorf("after it was undone: %v", err)
 			}
 		})
 	}
