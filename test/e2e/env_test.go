@@ -312,7 +312,7 @@ func (e *env) eventually(what string, f func(ctx context.Context) error) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), patience)
 	defer cancel()
-	if err := testnode.Poll(ctx, 10*time.Millisecond, func() error { return f(ctx) }); err != nil {
+	if err := testnode.Poll(ctx, 20*time.Millisecond, func() error { return f(ctx) }); err != nil {
 		e.Fatalf("%s: %v", what, err)
 	}
 }
