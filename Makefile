@@ -45,13 +45,16 @@ run: build runtime ## run podd here, in the foreground, with a first pod (RUN="f
 stop: build ## end podd, its pods and its container runtime; data stays
 	@build/podd runtime stop
 
+# Builds the linter into build/staticcheck.
+staticcheck = mkdir -p build && (cd tools && $(once) $(GO) build -o ../build/staticcheck honnef.co/go/tools/cmd/staticcheck)
+
 .PHONY: check
 check: ## format, vet and lint
 	@echo "--- format, vet, lint"
 	@$(call need,check); need_go; need_deb gcc gcc libc6-dev /usr/include/stdlib.h
 	@bad=$$(find . -path ./build -prune -o -name '*.go' -exec "$$($(GO) env GOROOT)/bin/gofmt" -l {} +) && [ -z "$$bad" ] || { echo "not formatted (gofmt -w):" $$bad >&2; exit 1; }
 	@$(once) $(GO) vet ./...
-	@mkdir -p build && (cd tools && $(once) $(GO) build -o ../build/staticcheck honnef.co/go/tools/cmd/staticcheck)
+	@$(staticcheck)
 	@$(once) build/staticcheck ./...
 
 .PHONY: clean

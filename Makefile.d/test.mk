@@ -79,10 +79,10 @@ test-more: build runtime
 upstream: ## the programs of upstream's that make test-all needs, into ~/.cache/podd
 	@set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); $(kubeadm_programs); $(attacher)
 
-# These link upstream's: vet and lint compile half of Kubernetes.
+# The modules of tests link upstream's: their vet and lint compile half of Kubernetes.
 .PHONY: check-more
 check-more: ## vet and lint of the modules of tests
-	@mkdir -p build && (cd tools && $(once) $(GO) build -o ../build/staticcheck honnef.co/go/tools/cmd/staticcheck)
+	@$(staticcheck)
 	@for dir in test/parity test/csidriver test/dradriver; do (cd $$dir && $(once) $(GO) vet ./...) || exit 1; done
 	@cd test/parity && $(once) ../../build/staticcheck ./...
 
