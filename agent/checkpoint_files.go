@@ -1,15 +1,10 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 )
 
@@ -17,82 +12,41 @@ import (
 // restart and the runtime cannot store. Without a directory nothing is stored. Calls
 // for the same pod must not be concurrent.
 type checkpointFiles[T any] struct {
-	dir  string
-	uid  func(T) pod.UID
-	says string // for errors: "which pod was terminated"
-	// check validates, and may complete, what was read; nil for no check.
-	check func(T) (T, error)
+	dir  checkpoint.Dir[T]
+	uid  func(*T) pod.UID
+	what string // for errors: "which pod was terminated"
 }
 
-func (f checkpointFiles[T]) file(uid pod.UID) string {
-	return filepath.Join(f.dir, string(uid)+".json")
+// newCheckpointFiles returns the files in a directory. complete validates, and may change,
+// what was read; nil accepts each.
+func newCheckpointFiles[T any](dir, what string, uid func(*T) pod.UID, complete func(*T) error) checkpointFiles[T] {
+	return checkpointFiles[T]{uid: uid, what: what, dir: checkpoint.Dir[T]{
+		Path: dir, Format: checkpoint.Format{Mode: 0o640, DirMode: 0o750},
+		Check: func(key string, v *T) error {
+			if got := uid(v); got == "" || string(got) != key {
+				return fmt.Errorf("it names pod %q", got)
+			}
+			if complete == nil {
+				return nil
+			}
+			return complete(v)
+		},
+	}}
 }
 
 // write replaces a pod's checkpoint.
-func (f checkpointFiles[T]) write(v T) error {
-	if f.dir == "" {
-		return nil
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(f.dir, 0o750); err != nil {
-		return err
-	}
-	return atomicfile.Write(f.file(f.uid(v)), text, 0o640)
-}
+func (f checkpointFiles[T]) write(v T) error { return f.dir.File(string(f.uid(&v))).Write(v) }
 
 // remove deletes a pod's checkpoint, if there is one.
-func (f checkpointFiles[T]) remove(uid pod.UID) error {
-	if f.dir == "" {
-		return nil
-	}
-	if err := os.Remove(f.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func (f checkpointFiles[T]) remove(uid pod.UID) error { return f.dir.Remove(string(uid)) }
 
 // read returns the checkpoints of an earlier podd. A file that cannot be read is
 // removed, since nothing can be restored from it; the error names it.
 func (f checkpointFiles[T]) read() (found []T, err error) {
-	if f.dir == "" {
-		return nil, nil
+	var errs []error
+	good := map[string]bool{}
+	for _, d := range f.dir.All(func(key string, v T) { found, good[key] = append(found, v), true }) {
+		errs = append(errs, fmt.Errorf("read %s (%s): %w", d.Path, f.what, d.Err))
 	}
-	entries, err := os.ReadDir(f.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		path := filepath.Join(f.dir, e.Name())
-		v, err := f.readFile(path)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("read %s (%s): %w", path, f.says, errors.Join(err, os.Remove(path))))
-			continue
-		}
-		found = append(found, v)
-	}
-	return found, errors.Join(errs...)
-}
-
-func (f checkpointFiles[T]) readFile(path string) (v T, err error) {
-	if !strings.HasSuffix(path, ".json") {
-		return v, errors.New("an interrupted write")
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return v, err
-	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		return v, err
-	}
-	if uid := f.uid(v); uid == "" || f.file(uid) != path {
-		return v, fmt.Errorf("it names pod %q", uid)
-	}
-	if f.check != nil {
-		return f.check(v)
-	}
-	return v, nil
+	return found, errors.Join(append(errs, f.dir.Retain(func(key string) bool { return good[key] }))...)
 }

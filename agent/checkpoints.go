@@ -41,7 +41,7 @@ func (c *checkpoints[T]) all() []T {
 // keep replaces a pod's checkpoint. After an error, a restart forgets it.
 func (c *checkpoints[T]) keep(v T) error {
 	c.mu.Lock()
-	c.pods[c.files.uid(v)] = v
+	c.pods[c.files.uid(&v)] = v
 	c.mu.Unlock()
 	return c.files.write(v)
 }
@@ -65,7 +65,7 @@ func (c *checkpoints[T]) read() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, v := range found {
-		c.pods[c.files.uid(v)] = v
+		c.pods[c.files.uid(&v)] = v
 	}
 	return err
 }

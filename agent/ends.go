@@ -28,15 +28,12 @@ type kept struct {
 // newEnds stores checkpoints of completed pods in a directory. A pod whose file
 // cannot be read runs again, unless the runtime knows that it has completed.
 func newEnds(dir string) *checkpoints[kept] {
-	return newCheckpoints(checkpointFiles[kept]{
-		dir: dir, uid: func(k kept) pod.UID { return k.UID }, says: "which pod was terminated",
-		check: func(k kept) (kept, error) {
-			for i := range k.Containers {
-				k.Containers[i].State = pod.ContainerExited
-			}
-			return k, nil
-		},
-	})
+	return newCheckpoints(newCheckpointFiles(dir, "which pod was terminated", func(k *kept) pod.UID { return k.UID }, func(k *kept) error {
+		for i := range k.Containers {
+			k.Containers[i].State = pod.ContainerExited
+		}
+		return nil
+	}))
 }
 
 // endedBefore returns how a pod ended under an earlier podd: its checkpoint or, where the

@@ -34,7 +34,7 @@ type logRemoval struct {
 
 func newLogRemovals(dir string) *logRemovals {
 	return &logRemovals{
-		files: checkpointFiles[logRemoval]{dir: dir, uid: func(r logRemoval) pod.UID { return r.UID }, says: "whose logs are due for removal"},
+		files: newCheckpointFiles(dir, "when the logs of a pod are to be removed", func(r *logRemoval) pod.UID { return r.UID }, nil),
 		poke:  make(chan struct{}, 1),
 	}
 }

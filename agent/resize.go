@@ -31,10 +31,7 @@ type Resizer interface {
 }
 
 func newAllocated(dir string) *checkpoints[allocation.Checkpoint] {
-	return newCheckpoints(checkpointFiles[allocation.Checkpoint]{
-		dir: dir, uid: func(c allocation.Checkpoint) pod.UID { return c.UID }, says: "a pod's allocated resources",
-		check: allocation.Checkpoint.Checked,
-	})
+	return newCheckpoints(newCheckpointFiles(dir, "a pod's allocated resources", func(c *allocation.Checkpoint) pod.UID { return c.UID }, (*allocation.Checkpoint).Check))
 }
 
 // restored is the checkpointed allocation of a pod; without one, the zero Allocation.

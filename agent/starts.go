@@ -24,9 +24,7 @@ type starts struct {
 
 // newStarts stores checkpoints of starts in a directory.
 func newStarts(dir string) *checkpoints[starts] {
-	return newCheckpoints(checkpointFiles[starts]{
-		dir: dir, uid: func(s starts) pod.UID { return s.UID }, says: "which containers of a pod were being started",
-	})
+	return newCheckpoints(newCheckpointFiles(dir, "which containers of a pod were being started", func(s *starts) pod.UID { return s.UID }, nil))
 }
 
 // beginStart checkpoints that a container's start begins, where it matters how it ends:

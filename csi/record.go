@@ -3,7 +3,6 @@ package csi
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +11,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 )
 
@@ -51,37 +50,33 @@ const (
 
 const recordFile = "vol_data.json"
 
+func recordIn(dir string) checkpoint.File[record] {
+	return checkpoint.File[record]{Path: filepath.Join(dir, recordFile), Format: checkpoint.Format{Codec: checkpoint.JSONLine, Mode: 0o640, DirMode: 0o750}}
+}
+
 // readRecord reads the record in a directory; the error is fs.ErrNotExist if there is
 // none.
 func readRecord(dir string) (*record, error) {
-	content, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err != nil {
+	f := recordIn(dir)
+	r, err := f.Read()
+	_, unread := errors.AsType[*fs.PathError](err)
+	switch {
+	case unread:
 		return nil, err
-	}
-	r := &record{}
-	if err := json.Unmarshal(content, r); err != nil {
-		return nil, fmt.Errorf("%s does not say which volume it was: %w; unmount what is there by hand and remove it", filepath.Join(dir, recordFile), err)
+	case err != nil:
+		return nil, fmt.Errorf("%s does not say which volume it was: %w; unmount what is there by hand and remove it", f.Path, err)
 	}
 	if err := checkName(r.DriverName); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, recordFile), err)
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
 	}
-	return r, nil
+	return &r, nil
 }
 
-func (r *record) write(dir string) error {
-	content, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, recordFile), append(content, '\n'), 0o640)
-}
+func (r *record) write(dir string) error { return recordIn(dir).Write(*r) }
 
 // removeRecord removes a record and its directory, which must then be empty.
 func removeRecord(dir string) error {
-	if err := os.Remove(filepath.Join(dir, recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := recordIn(dir).Remove(); err != nil {
 		return err
 	}
 	return removeEmpty(dir)

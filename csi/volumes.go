@@ -66,7 +66,7 @@ type Volumes struct {
 	registry             *registry
 	log                  *slog.Logger
 	metrics              *metrics
-	locks                keylock.Locks // by record.key
+	locks                keylock.Locks[string] // by record.key
 	timeout, patience    time.Duration
 	period               time.Duration // see follow
 	poke                 chan struct{} // capacity 1: due has more

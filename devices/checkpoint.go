@@ -11,10 +11,18 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
-	"podd/internal/sealed"
 )
+
+func newCheckpoint(path string) checkpoint.File[saved] {
+	return checkpoint.File[saved]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Sealed}, Check: func(s *saved) error {
+		if s.Version != 1 {
+			return fmt.Errorf("version %d of it is not known", s.Version)
+		}
+		return nil
+	}}
+}
 
 type saved struct {
 	Version int `json:"version"`
@@ -46,17 +54,17 @@ func (m *Manager) save() {
 	defer m.saving.Unlock()
 	m.mu.Lock()
 	m.unsaved = false
-	content, err := m.contentLocked()
+	s, err := m.savedLocked()
 	m.mu.Unlock()
 	if err == nil {
-		err = atomicfile.Write(m.file, content, 0o600)
+		err = m.checkpoint.Write(s)
 	}
 	if err != nil {
-		m.log.Error("cannot save which pods have which devices: a restart of podd forgets it", "file", m.file, "error", err)
+		m.log.Error("cannot save which pods have which devices: a restart of podd forgets it", "file", m.checkpoint.Path, "error", err)
 	}
 }
 
-func (m *Manager) contentLocked() ([]byte, error) {
+func (m *Manager) savedLocked() (saved, error) {
 	s := saved{Version: 1, Pods: map[pod.UID]map[string]map[string]savedGrant{}}
 	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
 		if r := m.resources[name]; r.known && !r.gone {
@@ -73,18 +81,18 @@ func (m *Manager) contentLocked() ([]byte, error) {
 			for name, g := range grants {
 				response, err := proto.Marshal(g.response)
 				if err != nil {
-					return nil, fmt.Errorf("encode the response of the plugin of %s: %w", name, err)
+					return saved{}, fmt.Errorf("encode the response of the plugin of %s: %w", name, err)
 				}
 				s.Pods[uid][container][name] = savedGrant{IDs: g.ids, Nodes: g.nodes, Response: response}
 			}
 		}
 	}
-	return sealed.Encode(s)
+	return s, nil
 }
 
 // restore reads the checkpoint. One that is damaged is set aside, and as if nothing were there.
 func (m *Manager) restore() {
-	s, err := read(m.file)
+	s, err := m.checkpoint.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		m.fresh, m.unsaved = true, true
 		return
@@ -95,11 +103,11 @@ func (m *Manager) restore() {
 	}
 	if err != nil {
 		var moved error
-		m.broken, moved = atomicfile.SetAside(m.file)
+		m.broken, moved = m.checkpoint.SetAside()
 		m.unsaved = moved == nil // a podd that finds no file takes itself for the first one
 		err = errors.Join(err, moved)
 		m.damaged = err.Error()
-		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.file, "hint", m.broken, "error", err)
+		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.checkpoint.Path, "hint", m.broken, "error", err)
 		return
 	}
 	m.pods = pods
@@ -109,16 +117,6 @@ func (m *Manager) restore() {
 			m.resources[name] = &resource{known: true, stopped: now}
 		}
 	}
-}
-
-func read(file string) (s saved, err error) {
-	if err := sealed.Read(file, &s); err != nil {
-		return s, err
-	}
-	if s.Version != 1 {
-		return s, fmt.Errorf("version %d of it is not known", s.Version)
-	}
-	return s, nil
 }
 
 func ownersOf(s saved) (map[pod.UID]*owner, error) {

@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
-	"podd/internal/sealed"
 )
 
 // What plugins have pods do, and with which variables, is nobody else's to read.
@@ -50,12 +50,12 @@ func TestAnUnchangedCheckpointIsNotWrittenAgain(t *testing.T) {
 		f := newFake("a")
 		r := plugged(t, root, f)
 		defer r.stop()
-		if err := os.Remove(r.file); err != nil {
+		if err := os.Remove(r.checkpoint.Path); err != nil {
 			t.Fatal(err)
 		}
 		f.lists <- healthy("a", "b") // the loop goes round
 		synctest.Wait()
-		if _, err := os.Stat(r.file); err == nil {
+		if _, err := os.Stat(r.checkpoint.Path); err == nil {
 			t.Error("it was written though no pod has other devices")
 		}
 	})
@@ -72,7 +72,7 @@ func TestACheckpointThatCannotBeWrittenIsLogged(t *testing.T) {
 		if got := r.logged.String(); strings.Contains(got, want) {
 			t.Errorf("while it can be: the log has %s", got)
 		}
-		if err := os.Mkdir(r.file+".new", 0o700); err != nil { // in the way
+		if err := os.Mkdir(r.checkpoint.Path+".new", 0o700); err != nil { // in the way
 			t.Fatal(err)
 		}
 		p := aPod("p", gpu, "1")
@@ -126,7 +126,7 @@ func TestWhichResourcesTheNextPoddKnows(t *testing.T) {
 // write makes a checkpoint of an earlier podd.
 func write(t *testing.T, root string, s saved) {
 	t.Helper()
-	content, err := sealed.Encode(s)
+	content, err := checkpoint.Sealed.Encode(s)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(root, "devices.json"), content, 0o600)
 	}
@@ -175,7 +175,7 @@ func TestWhyACheckpointCannotBeUsed(t *testing.T) {
 		write(t, root, tc.saved)
 		r := newRig(t, root)
 		all := r.Problems()
-		if len(all) != 1 || !all[0].Warning || all[0].Origin != r.file || !strings.Contains(all[0].Message, tc.want) || !strings.Contains(all[0].Hint, r.file+".broken") {
+		if len(all) != 1 || !all[0].Warning || all[0].Origin != r.checkpoint.Path || !strings.Contains(all[0].Message, tc.want) || !strings.Contains(all[0].Hint, r.checkpoint.Path+".broken") {
 			t.Errorf("%s: got %+v, want %q", name, all, tc.want)
 		}
 		if r.Health("uid-p") != nil {

@@ -12,7 +12,7 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"podd/internal/sealed"
+	"podd/internal/checkpoint"
 )
 
 func TestWhoMayNotRegister(t *testing.T) {
@@ -169,11 +169,11 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 	o := &owner{containers: map[string]map[string]*grant{"c": {gpu: {ids: []string{"a"}, response: &pluginapi.ContainerAllocateResponse{}}}}}
 	r.Manager.pods["uid-p"], r.resources[gpu].known = o, true
 	r.save()
-	whole, err := os.ReadFile(r.file)
+	whole, err := os.ReadFile(r.checkpoint.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	later, err := sealed.Encode(saved{Version: 2})
+	later, err := checkpoint.Sealed.Encode(saved{Version: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		"cut off": string(whole[:len(whole)-10]), "empty": "", "another device": strings.Replace(string(whole), `"a"`, `"b"`, 1),
 		"of a later version": string(later),
 	} {
-		if err := os.WriteFile(r.file, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(r.checkpoint.Path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		next := newRig(t, r.root)
@@ -195,7 +195,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		if last := newRig(t, r.root); last.Fresh() {
 			t.Errorf("%s: the podd after it takes itself for the first one", name)
 		}
-		if kept, err := os.ReadFile(r.file + ".broken"); err != nil || string(kept) != content {
+		if kept, err := os.ReadFile(r.checkpoint.Path + ".broken"); err != nil || string(kept) != content {
 			t.Errorf("%s: kept is %q, %v", name, kept, err)
 		}
 	}
@@ -204,18 +204,18 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 // It is there to be copied: podd must not overwrite it before a pod gets a device.
 func TestADamagedCheckpointThatCannotBeSetAsideStays(t *testing.T) {
 	r := newRig(t, "")
-	if err := os.WriteFile(r.file, []byte("damaged"), 0o600); err != nil {
+	if err := os.WriteFile(r.checkpoint.Path, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(r.file+".broken", 0o700); err != nil { // in the way
+	if err := os.Mkdir(r.checkpoint.Path+".broken", 0o700); err != nil { // in the way
 		t.Fatal(err)
 	}
 	next := newRig(t, r.root)
-	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.file+" before podd overwrites it") || !strings.Contains(all[0].Message, "rename "+r.file) || next.Fresh() {
+	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.checkpoint.Path+" before podd overwrites it") || !strings.Contains(all[0].Message, "rename "+r.checkpoint.Path) || next.Fresh() {
 		t.Errorf("got %v", all)
 	}
 	next.saveIfNeeded()
-	if content, err := os.ReadFile(r.file); err != nil || string(content) != "damaged" {
+	if content, err := os.ReadFile(r.checkpoint.Path); err != nil || string(content) != "damaged" {
 		t.Errorf("got %q, %v", content, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 )
 
@@ -56,12 +57,13 @@ var upstreamTimes = times{
 // Manager has the node's device plugins and what pods have of their devices. Create it
 // with New; Run serves plugins.
 type Manager struct {
-	dir, file string // of sockets; the checkpoint
-	waker     Waker
-	log       *slog.Logger
-	metrics   *metrics
-	times     times
-	poke      chan struct{} // capacity 1: there are tasks, or other deadlines
+	dir        string // of the sockets
+	checkpoint checkpoint.File[saved]
+	waker      Waker
+	log        *slog.Logger
+	metrics    *metrics
+	times      times
+	poke       chan struct{} // capacity 1: there are tasks, or other deadlines
 
 	saving sync.Mutex // held while the checkpoint is written
 
@@ -86,7 +88,7 @@ type Manager struct {
 // New reads the checkpoint; where there is none, Run writes one. It starts nothing.
 func New(c Config) *Manager {
 	m := &Manager{
-		dir: filepath.Join(c.RootDir, "device-plugins"), file: filepath.Join(c.RootDir, "devices.json"),
+		dir: filepath.Join(c.RootDir, "device-plugins"), checkpoint: newCheckpoint(filepath.Join(c.RootDir, "devices.json")),
 		waker: c.Waker, log: c.Log, metrics: newMetrics(c.Metrics), times: upstreamTimes, poke: make(chan struct{}, 1),
 		resources: map[string]*resource{}, pods: map[pod.UID]*owner{}, waiting: map[pod.UID]bool{},
 	}
@@ -152,7 +154,7 @@ func (m *Manager) Problems() (all []pod.Problem) {
 		all = append(all, pod.Problem{Origin: m.dir, Message: "no device plugin can register: " + m.deaf, Hint: "restart podd when that is remedied"})
 	}
 	if m.damaged != "" {
-		all = append(all, pod.Problem{Origin: m.file, Warning: true,
+		all = append(all, pod.Problem{Origin: m.checkpoint.Path, Warning: true,
 			Message: "it is not known which pods have which devices: " + m.damaged,
 			Hint:    "pods that ran before podd was started may share devices with newer ones: restart those that have some; " + m.broken})
 	}

@@ -9,10 +9,19 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
-	"podd/internal/sealed"
 )
+
+// newCheckpoint is durable: what was prepared must be known after a power failure.
+func newCheckpoint(path string) checkpoint.File[saved] {
+	return checkpoint.File[saved]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Sealed, Durable: true}, Check: func(s *saved) error {
+		if s.Version != 1 {
+			return fmt.Errorf("version %d of it is not known", s.Version)
+		}
+		return nil
+	}}
+}
 
 type saved struct {
 	Version int          `json:"version"`
@@ -28,22 +37,18 @@ type savedClaim struct {
 	Drivers    map[string][]device `json:"drivers"`
 }
 
-// save writes the checkpoint if anything has changed. It blocks until the disk has it: what
-// is written down must be known after a power failure.
+// save writes the checkpoint if anything has changed. It blocks until the disk has it.
 func (m *Manager) save() error {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	m.mu.Lock()
 	revision, unchanged := m.revision, m.revision == m.written
-	content, err := sealed.Encode(m.savedLocked())
+	s := m.savedLocked()
 	m.mu.Unlock()
 	if unchanged {
 		return nil
 	}
-	if err == nil {
-		err = atomicfile.WriteDurably(m.file, content, 0o600)
-	}
-	if err != nil {
+	if err := m.checkpoint.Write(s); err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim state: %w", err)
 	}
 	m.mu.Lock()
@@ -58,7 +63,7 @@ func (m *Manager) savedLocked() saved {
 		c := m.claims[key]
 		s.Claims = append(s.Claims, savedClaim{
 			Namespace: c.namespace, Name: c.name, UID: c.uid, Allocation: c.allocation,
-			Pods: slices.Sorted(maps.Keys(c.pods)), Drivers: c.drivers,
+			Pods: slices.Sorted(maps.Keys(c.pods)), Drivers: maps.Clone(c.drivers),
 		})
 	}
 	return s
@@ -66,20 +71,16 @@ func (m *Manager) savedLocked() saved {
 
 // restore reads the checkpoint. One that is damaged is set aside, and as if nothing were there.
 func (m *Manager) restore() {
-	var s saved
-	err := sealed.Read(m.file, &s)
+	s, err := m.checkpoint.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if err == nil && s.Version != 1 {
-		err = fmt.Errorf("version %d of it is not known", s.Version)
-	}
 	if err != nil {
 		var moved error
-		m.broken, moved = atomicfile.SetAside(m.file)
+		m.broken, moved = m.checkpoint.SetAside()
 		err = errors.Join(err, moved)
 		m.damaged = err.Error()
-		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.file, "hint", m.broken, "error", err)
+		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.checkpoint.Path, "hint", m.broken, "error", err)
 		return
 	}
 	for _, of := range s.Claims {

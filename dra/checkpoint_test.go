@@ -62,11 +62,11 @@ func TestTheCheckpointIsWrittenOnlyForChanges(t *testing.T) {
 		{"it has left already", func() { r.unprepares(one) }, false},
 		{"both have left", func() { r.unprepares(two) }, true},
 	} {
-		if err := os.Remove(r.file); err != nil && !os.IsNotExist(err) {
+		if err := os.Remove(r.checkpoint.Path); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 		step.do()
-		if _, err := os.Stat(r.file); (err == nil) != step.written {
+		if _, err := os.Stat(r.checkpoint.Path); (err == nil) != step.written {
 			t.Errorf("%s: got %v, want it to be written: %v", step.what, err, step.written)
 		}
 	}
@@ -87,10 +87,10 @@ func TestAPodThatHasLeftASharedClaimDoesNotHoldItAfterARestart(t *testing.T) {
 
 func TestADamagedCheckpointThatCannotBeSetAsideIsSaid(t *testing.T) {
 	r := newRig(t, nil)
-	if err := os.WriteFile(r.file, []byte("null"), 0o600); err != nil {
+	if err := os.WriteFile(r.checkpoint.Path, []byte("null"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(r.file+".broken", "full"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(r.checkpoint.Path+".broken", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	all := newRig(t, r).Problems()

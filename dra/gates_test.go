@@ -39,15 +39,15 @@ func hangs(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 // obstruct has the checkpoint not be written, until clear is called.
 func (r *rig) obstruct() (clear func()) {
 	r.t.Helper()
-	kept := r.file + ".kept"
-	if err := os.Rename(r.file, kept); err != nil && !os.IsNotExist(err) {
+	kept := r.checkpoint.Path + ".kept"
+	if err := os.Rename(r.checkpoint.Path, kept); err != nil && !os.IsNotExist(err) {
 		r.t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(r.file, "full"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(r.checkpoint.Path, "full"), 0o700); err != nil {
 		r.t.Fatal(err)
 	}
 	return func() {
-		if err := os.RemoveAll(r.file); err != nil {
+		if err := os.RemoveAll(r.checkpoint.Path); err != nil {
 			r.t.Fatal(err)
 		}
 	}

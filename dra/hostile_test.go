@@ -12,8 +12,8 @@ import (
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
-	"podd/internal/sealed"
 )
 
 func TestWhoMayNotRegister(t *testing.T) {
@@ -258,11 +258,11 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 	p := aPod("web", "big")
 	r.api.add("big", "c1", gpu, p)
 	r.prepares(p)
-	whole, err := os.ReadFile(r.file)
+	whole, err := os.ReadFile(r.checkpoint.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	later, err := sealed.Encode(saved{Version: 2, Claims: []savedClaim{{Name: "big", UID: "c1", Pods: []pod.UID{p.UID}}}})
+	later, err := checkpoint.Sealed.Encode(saved{Version: 2, Claims: []savedClaim{{Name: "big", UID: "c1", Pods: []pod.UID{p.UID}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		"cut off": string(whole[:len(whole)-10]), "empty": "", "changed": strings.Replace(string(whole), "big", "bag", 1), "null": "null",
 		"another version": strings.Replace(string(whole), `"version":1`, `"version":2`, 1), "of a later version": string(later),
 	} {
-		if err := os.WriteFile(r.file, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(r.checkpoint.Path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		next := newRig(t, r)
@@ -284,7 +284,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 		if err := next.save(); err != nil {
 			t.Fatal(err)
 		}
-		if kept, err := os.ReadFile(r.file + ".broken"); err != nil || string(kept) != content {
+		if kept, err := os.ReadFile(r.checkpoint.Path + ".broken"); err != nil || string(kept) != content {
 			t.Errorf("%s: kept is %q, %v", name, kept, err)
 		}
 	}

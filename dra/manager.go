@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"podd/internal/checkpoint"
 	"podd/internal/keylock"
 	"podd/internal/pod"
 )
@@ -57,7 +58,8 @@ var upstreamTimes = times{
 
 // Manager has the node's drivers, and the claims that pods use. Create it with New.
 type Manager struct {
-	file, node string
+	checkpoint checkpoint.File[saved]
+	node       string
 	cluster    Cluster
 	waker      Waker
 	log        *slog.Logger
@@ -65,7 +67,7 @@ type Manager struct {
 	times      times
 	poke       chan struct{} // capacity 1: there are tasks, or other deadlines
 
-	gates  keylock.Locks // by claim.key: who calls drivers for a claim
+	gates  keylock.Locks[string] // by claim.key: who calls drivers for a claim
 	saving sync.Mutex    // held while the checkpoint is written
 
 	mu sync.Mutex // guards what follows
@@ -95,7 +97,7 @@ type Manager struct {
 // New reads the checkpoint. It starts nothing.
 func New(c Config) *Manager {
 	m := &Manager{
-		file: filepath.Join(c.RootDir, "dra.json"), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
+		checkpoint: newCheckpoint(filepath.Join(c.RootDir, "dra.json")), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
 		times: upstreamTimes, poke: make(chan struct{}, 1),
 		claims: map[string]*claim{}, drivers: map[string][]*instance{}, known: map[string]bool{},
 		waiting: map[string]map[pod.UID]bool{}, leftovers: map[pod.UID]bool{}, wipes: map[string]time.Time{}, wiping: map[string]*wipe{},
@@ -140,7 +142,7 @@ func (m *Manager) Problems() (all []pod.Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.damaged != "" {
-		all = append(all, pod.Problem{Origin: m.file, Warning: true,
+		all = append(all, pod.Problem{Origin: m.checkpoint.Path, Warning: true,
 			Message: "it is not known which pods use which ResourceClaims: " + m.damaged,
 			Hint:    "what was prepared before podd was started is unprepared by nobody: restart the pods with claims, and their drivers; " + m.broken})
 	}

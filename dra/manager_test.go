@@ -29,7 +29,7 @@ func TestAPodWithoutClaimsCostsNothing(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	r.unprepares(p)
-	if _, err := os.Stat(r.file); !os.IsNotExist(err) {
+	if _, err := os.Stat(r.checkpoint.Path); !os.IsNotExist(err) {
 		t.Errorf("there is a checkpoint: %v", err)
 	}
 	if n, err := testutil.GatherAndCount(r.registry, "dra_operations_duration_seconds"); n != 0 || err != nil {
@@ -140,7 +140,7 @@ func TestAClaimIsWrittenDownBeforeItsDriverIsCalled(t *testing.T) {
 	p := aPod("web", "big")
 	r.api.add("big", "c1", gpu, p)
 	f.prepare = func(context.Context, *drapb.NodePrepareResourcesRequest) (*drapb.NodePrepareResourcesResponse, error) {
-		if text, err := os.ReadFile(r.file); err != nil || !strings.Contains(string(text), string(p.UID)) {
+		if text, err := os.ReadFile(r.checkpoint.Path); err != nil || !strings.Contains(string(text), string(p.UID)) {
 			t.Errorf("the checkpoint is %s, %v", text, err)
 		}
 		return nil, errors.New("no")

@@ -2,17 +2,14 @@ package objects
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 	"podd/objects/claims"
 )
@@ -42,16 +39,16 @@ type bindingRecord struct {
 // loadClaims reads the bindings of an earlier podd. A file that cannot be read is set
 // aside and reported as a problem; claims are then bound anew.
 func loadClaims(cfg Config) claimTable {
-	t := claimTable{node: cfg.Node, path: cfg.Bindings, bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}, remoteHolders: map[string]pod.UID{}}
-	if t.path == "" {
+	t := claimTable{node: cfg.Node, file: newBindings(cfg.Bindings), bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}, remoteHolders: map[string]pod.UID{}}
+	f, err := t.file.Read()
+	if errors.Is(err, fs.ErrNotExist) {
 		return t
 	}
-	f, err := readBindings(t.path)
 	if err != nil {
-		where, moved := atomicfile.SetAside(t.path)
+		where, moved := t.file.SetAside()
 		err = errors.Join(err, moved)
-		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.path, "hint", where, "err", err)
-		t.broken = []pod.Problem{{Origin: t.path, Since: time.Now(),
+		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.file.Path, "hint", where, "err", err)
+		t.broken = []pod.Problem{{Origin: t.file.Path, Since: time.Now(),
 			Message: "cannot read the bindings of claims: " + err.Error(),
 			Hint:    "they are bound anew; " + where + ", compare podd get pvc with it, and restart podd once that is right"}}
 		return t
@@ -67,21 +64,15 @@ func loadClaims(cfg Config) claimTable {
 	return t
 }
 
-func readBindings(path string) (f bindingsFile, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return f, nil
-	}
-	if err != nil {
-		return f, err
-	}
-	if err := json.Unmarshal(text, &f); err != nil {
-		return f, err
-	}
-	if f.Version != bindingsVersion {
-		return f, fmt.Errorf("unsupported version %d: this podd reads version %d", f.Version, bindingsVersion)
-	}
-	return f, nil
+// newBindings is durable: what a pod writes to its volume next may survive a power failure,
+// after which no other claim may get the volume.
+func newBindings(path string) checkpoint.File[bindingsFile] {
+	return checkpoint.File[bindingsFile]{Path: path, Format: checkpoint.Format{Codec: checkpoint.JSONLine, DirMode: 0o750, Durable: true}, Check: func(f *bindingsFile) error {
+		if f.Version != bindingsVersion {
+			return fmt.Errorf("unsupported version %d: this podd reads version %d", f.Version, bindingsVersion)
+		}
+		return nil
+	}}
 }
 
 // saveClaims writes the bindings if they have changed since the last write.
@@ -90,36 +81,23 @@ func (s *Store) saveClaims() error {
 	defer s.saving.Unlock()
 	s.mu.Lock()
 	t := &s.claims
-	version, path := t.version, t.path
+	version := t.version
 	records := make([]bindingRecord, 0, len(t.bound))
 	for volume, ref := range t.bound {
 		records = append(records, bindingRecord{Volume: volume, Namespace: ref.Namespace, Claim: ref.Name, Owner: ref.Owner, Holder: t.holders[volume]})
 	}
 	f := bindingsFile{Version: bindingsVersion, Bindings: records, Holders: maps.Clone(t.remoteHolders)}
-	done := version == t.saved || path == ""
+	done := version == t.saved
 	s.mu.Unlock()
 	if done {
 		return nil
 	}
 	slices.SortFunc(records, func(a, b bindingRecord) int { return cmp.Compare(a.Volume, b.Volume) })
-	if err := writeBindings(path, f); err != nil {
+	if err := t.file.Write(f); err != nil {
 		return fmt.Errorf("cannot save the bindings of claims: %w", err)
 	}
 	s.mu.Lock()
 	t.saved = version
 	s.mu.Unlock()
 	return nil
-}
-
-// writeBindings returns once the bindings are on disk: what a pod writes to its volume
-// next may survive a power failure, after which no other claim may get the volume.
-func writeBindings(path string, f bindingsFile) error {
-	text, err := json.Marshal(f)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	return atomicfile.WriteDurably(path, append(text, '\n'), 0o600)
 }

@@ -155,7 +155,7 @@ func TestBindingsAreWrittenOnceAndInOrder(t *testing.T) {
 	if err := use(t, s, p, v); err != nil {
 		t.Fatal(err)
 	}
-	f, err := readBindings(path)
+	f, err := newBindings(path).Read()
 	if err != nil || len(f.Bindings) != 8 || !slices.IsSortedFunc(f.Bindings, func(a, b bindingRecord) int { return strings.Compare(a.Volume, b.Volume) }) {
 		t.Errorf("got %+v, %v, want all in order", f, err)
 	}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 	"podd/objects/claims"
 )
@@ -33,7 +34,7 @@ type claimTable struct {
 	// problems are problems of claims, broken a problem of the file.
 	problems, broken []pod.Problem
 
-	path string
+	file checkpoint.File[bindingsFile]
 	// version counts changes of what is to be on disk; saved is the version on disk.
 	version, saved int
 }

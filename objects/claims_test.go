@@ -164,17 +164,17 @@ func TestABindingIsGoneFromDiskWithItsVolumeAndClaim(t *testing.T) {
 		go func() { _ = s.Run(ctx) }()
 		s.Replace([]*pod.Object{aVolume("v1"), aClaim("c1")})
 		synctest.Wait()
-		if f, err := readBindings(path); err != nil || len(f.Bindings) != 1 {
+		if f, err := newBindings(path).Read(); err != nil || len(f.Bindings) != 1 {
 			t.Fatalf("got %+v, %v", f, err)
 		}
 		s.Replace([]*pod.Object{aVolume("v1")})
 		synctest.Wait()
-		if f, err := readBindings(path); err != nil || len(f.Bindings) != 1 {
+		if f, err := newBindings(path).Read(); err != nil || len(f.Bindings) != 1 {
 			t.Fatalf("a volume that is released: got %+v, %v", f, err)
 		}
 		s.Replace(nil)
 		synctest.Wait()
-		if f, err := readBindings(path); err != nil || len(f.Bindings) > 0 {
+		if f, err := newBindings(path).Read(); err != nil || len(f.Bindings) > 0 {
 			t.Errorf("got %+v, %v", f, err)
 		}
 	})

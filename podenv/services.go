@@ -31,7 +31,7 @@ type Services struct {
 // NewServices returns Services of which nothing is known yet. They are stored in a file,
 // for a start without the apiserver of that URL; "" for no file.
 func NewServices(file, server string) *Services {
-	return &Services{stored: storedServices{file: file, server: server}}
+	return &Services{stored: newStoredServices(file, server)}
 }
 
 // ServiceLister follows Services.
@@ -48,7 +48,7 @@ func (s *Services) Run(ctx context.Context, from ServiceLister) error {
 	next := make(chan []*v1.Service, 1) // the newest that are not stored yet
 	var work sync.WaitGroup
 	defer work.Wait()
-	if s.stored.file != "" {
+	if s.stored.file.Path != "" {
 		defer time.AfterFunc(storedAfter, s.useStored).Stop()
 		work.Go(func() { s.stored.keep(ctx, next) })
 	}

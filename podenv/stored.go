@@ -1,19 +1,14 @@
 package podenv
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 )
 
 const (
@@ -29,7 +24,14 @@ const (
 // storedServices is a file with what variables need of the Services. Without it, no pod of
 // the cluster could start a container while the apiserver is away. A file that cannot be
 // read counts as none: pods wait then.
-type storedServices struct{ file, server string }
+type storedServices struct {
+	file   checkpoint.File[serviceRecord]
+	server string
+}
+
+func newStoredServices(path, server string) storedServices {
+	return storedServices{checkpoint.File[serviceRecord]{Path: path, Format: checkpoint.Format{Durable: true, SkipUnchanged: true, MaxBytes: maxStoredBytes}}, server}
+}
 
 // serviceRecord is the content of the file.
 type serviceRecord struct {
@@ -69,28 +71,13 @@ func (s storedServices) write(all []*v1.Service) error {
 	slices.SortFunc(r.Services, func(a, b serviceValues) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if had, err := os.ReadFile(s.file); err == nil && bytes.Equal(had, text) {
-		return nil
-	}
-	if err := atomicfile.MkdirPrivate(filepath.Dir(s.file)); err != nil {
-		return err
-	}
-	return atomicfile.WriteDurably(s.file, text, 0o600)
+	return s.file.Write(r)
 }
 
 // read returns what was stored; ok is false for nothing of this cluster.
 func (s storedServices) read() (all []*v1.Service, ok bool) {
-	f, err := os.Open(s.file)
-	if err != nil {
-		return nil, false
-	}
-	defer f.Close()
-	var r serviceRecord
-	if err := json.NewDecoder(io.LimitReader(f, maxStoredBytes)).Decode(&r); err != nil || r.Server != s.server {
+	r, err := s.file.Read()
+	if err != nil || r.Server != s.server {
 		return nil, false
 	}
 	for _, v := range r.Services {

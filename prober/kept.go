@@ -2,19 +2,14 @@ package prober
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net/url"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 )
 
@@ -31,8 +26,8 @@ const (
 // kept saves last results across a restart of podd, one file per pod. Losing one
 // costs a pod its Ready condition until the next probes, nothing else.
 type kept struct {
-	dir string // empty for none
-	log *slog.Logger
+	files checkpoint.Dir[keptFile] // without a path for none
+	log   *slog.Logger
 
 	poke chan struct{} // capacity 1: changes to write
 
@@ -42,6 +37,9 @@ type kept struct {
 	old   map[pod.UID]pod.ProbeResults
 	dirty map[pod.UID]struct{}
 }
+
+// keptFile is the content of a pod's file, by the names of its containers.
+type keptFile map[string]keptContainer
 
 // keptContainer is one container in a file.
 type keptContainer struct {
@@ -64,54 +62,31 @@ func word(text string) pod.ProbeResult {
 
 // loadKept reads the existing files. What cannot be read is logged and skipped.
 func loadKept(dir string, log *slog.Logger) *kept {
-	k := &kept{dir: dir, log: log, poke: make(chan struct{}, 1), old: make(map[pod.UID]pod.ProbeResults), dirty: make(map[pod.UID]struct{})}
+	k := &kept{log: log, files: checkpoint.Dir[keptFile]{Path: dir, Naming: checkpoint.Escaped, Format: checkpoint.Format{MaxBytes: maxKept}},
+		poke: make(chan struct{}, 1), old: make(map[pod.UID]pod.ProbeResults), dirty: make(map[pod.UID]struct{})}
 	if dir == "" {
 		return k
 	}
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		// The state directory may not exist yet either: root in a pod's user
-		// namespace must be able to traverse it.
-		if err = os.MkdirAll(filepath.Dir(dir), 0o711); err == nil {
-			err = os.Mkdir(dir, 0o700)
-		}
-	}
-	if err != nil {
+	if err := atomicfile.MkdirPrivate(dir); err != nil {
 		log.Warn("cannot save probe results: a restart of podd forgets them", "error", err)
-		k.dir = ""
+		k.files.Path = ""
 		return k
 	}
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".json")
-		uid, err := url.PathUnescape(name)
-		if !ok || err != nil || !e.Type().IsRegular() {
-			continue
+	for _, d := range k.files.All(func(uid string, f keptFile) { k.old[pod.UID(uid)] = f.results() }) {
+		log.Warn("cannot read the saved probe results of a pod", "file", d.Path, "error", d.Err)
+		if uid, ok := k.files.Naming.Key(filepath.Base(d.Path)); ok {
+			k.old[pod.UID(uid)] = nil // the file goes when its time is over
 		}
-		results, err := readKept(filepath.Join(dir, e.Name()))
-		if err != nil {
-			log.Warn("cannot read the saved probe results of a pod", "uid", uid, "error", err)
-			results = nil // and the file goes when its time is over
-		}
-		k.old[pod.UID(uid)] = results
 	}
 	return k
 }
 
-func readKept(path string) (pod.ProbeResults, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	var file map[string]keptContainer
-	if err := json.NewDecoder(io.LimitReader(f, maxKept)).Decode(&file); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", path, err)
-	}
-	results := make(pod.ProbeResults, len(file))
-	for name, c := range file {
+func (f keptFile) results() pod.ProbeResults {
+	results := make(pod.ProbeResults, len(f))
+	for name, c := range f {
 		results[name] = pod.Probes{ContainerID: c.ID, Startup: word(c.Startup), Ready: word(c.Ready), Live: word(c.Live)}
 	}
-	return results, nil
+	return results
 }
 
 // take returns, once, what an earlier podd saved of exactly that container: later
@@ -126,7 +101,7 @@ func (k *kept) take(uid pod.UID, name, containerID string) pod.Probes {
 
 // changed schedules a pod's results to be written, or its file to be removed.
 func (k *kept) changed(uid pod.UID) {
-	if k.dir == "" {
+	if k.files.Path == "" {
 		return
 	}
 	k.mu.Lock()
@@ -142,15 +117,11 @@ func (k *kept) changed(uid pod.UID) {
 // would leave it to the next one, which knows once all sources have spoken that the pod is gone. A
 // write that is under way may make it anew, and the one after that removes it.
 func (k *kept) forgotten(uid pod.UID) {
-	if k.dir == "" {
+	if k.files.Path == "" {
 		return
 	}
-	_ = os.Remove(k.path(uid)) // repeated, and told of, by that write
+	_ = k.files.Remove(string(uid)) // repeated, and told of, by that write
 	k.changed(uid)
-}
-
-func (k *kept) path(uid pod.UID) string {
-	return filepath.Join(k.dir, url.PathEscape(string(uid))+".json")
 }
 
 // run writes until ctx ends, and then once more.
@@ -178,7 +149,7 @@ func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) 
 // retain removes the files of all pods but those to keep, which is nil for no pod. Of a pod
 // that has targets it is written anew.
 func (k *kept) retain(keep map[pod.UID]bool) {
-	if k.dir == "" {
+	if k.files.Path == "" {
 		return
 	}
 	k.mu.Lock()
@@ -202,7 +173,7 @@ func (k *kept) write(results func(pod.UID) pod.ProbeResults) {
 	k.mu.Unlock()
 	var wrong error
 	for uid := range dirty {
-		if err := writeKept(k.path(uid), results(uid)); err != nil {
+		if err := k.writePod(uid, results(uid)); err != nil {
 			wrong = errors.Join(wrong, err)
 		}
 	}
@@ -216,20 +187,13 @@ func (k *kept) write(results func(pod.UID) pod.ProbeResults) {
 	}
 }
 
-func writeKept(path string, results pod.ProbeResults) error {
+func (k *kept) writePod(uid pod.UID, results pod.ProbeResults) error {
 	if results == nil {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
+		return k.files.Remove(string(uid))
 	}
-	file := make(map[string]keptContainer, len(results))
+	file := make(keptFile, len(results))
 	for name, r := range results {
 		file[name] = keptContainer{ID: r.ContainerID, Startup: words[r.Startup], Ready: words[r.Ready], Live: words[r.Live]}
 	}
-	text, err := json.Marshal(file)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(path, text, 0o600)
+	return k.files.File(string(uid)).Write(file)
 }

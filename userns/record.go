@@ -1,14 +1,12 @@
 package userns
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 )
 
 // record is upstream's format, so that the pods keep their ranges when a node switches
@@ -24,18 +22,18 @@ type mapping struct {
 	Length      uint32 `json:"length"`
 }
 
+func recordFile(path string) checkpoint.File[record] {
+	return checkpoint.File[record]{Path: path, Format: checkpoint.Format{Mode: 0o644, DirMode: 0o750}}
+}
+
 // readRecord returns the zero Range if there is no record, or an empty one, as after a
 // power failure, which no container survives.
 func readRecord(file string) (Range, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
+	rec, err := recordFile(file).Read()
+	if errors.Is(err, fs.ErrNotExist) || err != nil && isEmpty(file) {
 		return Range{}, nil
 	}
 	if err != nil {
-		return Range{}, err
-	}
-	var rec record
-	if err := json.Unmarshal(text, &rec); err != nil {
 		return Range{}, fmt.Errorf("%s: invalid user namespace mappings file: %w", file, err)
 	}
 	if len(rec.UIDMappings) != 1 || len(rec.GIDMappings) != 1 || rec.UIDMappings[0] != rec.GIDMappings[0] {
@@ -50,12 +48,10 @@ func readRecord(file string) (Range, error) {
 
 func writeRecord(file string, r Range) error {
 	m := []mapping{{HostID: r.First, Length: r.Length}}
-	text, err := json.Marshal(record{UIDMappings: m, GIDMappings: m})
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return fmt.Errorf("make the pod's directory: %w", err)
-	}
-	return atomicfile.Write(file, text, 0o644)
+	return recordFile(file).Write(record{UIDMappings: m, GIDMappings: m})
+}
+
+func isEmpty(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.Size() == 0
 }

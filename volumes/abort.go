@@ -44,7 +44,7 @@ const errAborted = unix.Errno(512)
 // at once if the pod has no such volume. Calls for one pod wait for each other; TearDown,
 // Release and Discard wait for them briefly.
 func (m *Mounter) AbortRequests(ctx context.Context, uid pod.UID, tell func(why string)) {
-	unlock, err := m.take(ctx, lockKey{pod: uid, aborts: true})
+	unlock, err := m.locks.Lock(ctx, lockKey{pod: uid, aborts: true})
 	if err != nil {
 		return
 	}

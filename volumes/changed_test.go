@@ -355,8 +355,8 @@ func TestVolumesAreNotUpdatedAfterTheirPodsEndOrAfterRun(t *testing.T) {
 				}
 				mustTearDown(t, m, "u1")
 				mustBeGone(t, m, "u1")
-				if len(m.live)+len(m.locks)+len(m.working) > 0 {
-					t.Errorf("state is left: %v %v %v", m.live, m.locks, m.working)
+				if len(m.live)+m.locks.Len()+len(m.working) > 0 {
+					t.Errorf("state is left: %v %v %v", m.live, m.locks.Len(), m.working)
 				}
 			}, aConfigMap("app", "a", "1"), aSecret("app", "a", "1"))
 		})

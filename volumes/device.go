@@ -7,37 +7,19 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"podd/internal/keylock"
 )
 
 // devices mounts the file systems of block devices, once for each pod that uses one. The
 // kernel shares one superblock among the mounts.
 type devices struct {
-	mu    sync.Mutex
-	locks map[uint64]chan struct{} // by device number; guarded by mu
-}
-
-func newDevices() *devices { return &devices{locks: map[uint64]chan struct{}{}} }
-
-// lock locks a device while it is probed, formatted, checked and mounted. Locks are never
-// dropped: there is one for each device ever mounted.
-func (d *devices) lock(ctx context.Context, device uint64) (unlock func(), err error) {
-	d.mu.Lock()
-	held := d.locks[device]
-	if held == nil {
-		held = make(chan struct{}, 1)
-		d.locks[device] = held
-	}
-	d.mu.Unlock()
-	select {
-	case held <- struct{}{}:
-		return func() { <-held }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	// locks are by device number: each is held while a device is probed, formatted, checked
+	// and mounted.
+	locks keylock.Locks[uint64]
 }
 
 // mount mounts the file system of the device at path at the target, as upstream does
@@ -48,7 +30,7 @@ func (d *devices) mount(ctx context.Context, path string, t target) error {
 	if err := unix.Stat(path, &st); err != nil {
 		return fmt.Errorf("stat %s: %w", path, err)
 	}
-	unlock, err := d.lock(ctx, st.Rdev)
+	unlock, err := d.locks.Lock(ctx, st.Rdev)
 	if err != nil {
 		return err
 	}

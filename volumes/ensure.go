@@ -143,7 +143,7 @@ func (m *Mounter) withSlotAndLock(ctx context.Context, o *setUp, lock lockKey, w
 	leave := sync.OnceFunc(func() { <-m.slots })
 	defer leave()
 	defer time.AfterFunc(longSetUp, leave).Stop()
-	unlock, err := m.take(ctx, lock)
+	unlock, err := m.locks.Lock(ctx, lock)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func kinds(o Options) []kind {
 		projections(memory),
 		imageVolumes(),
 		csiVolumes(o.CSI),
-		localVolumes(newDevices()),
+		localVolumes(&devices{}),
 		nfsVolumes(),
 	}
 }

@@ -21,22 +21,15 @@ type lockKey struct {
 	aborts bool
 }
 
-// podLock serializes the calls for one pod, or for its live volumes; its last user drops
-// it.
-type podLock struct {
-	held  chan struct{} // capacity 1: full while the lock is held
-	users int           // guarded by Mounter.mu
-}
-
 // lock takes the pod's lock and returns the function that releases it; the error is
 // ctx's cause.
 func (m *Mounter) lock(ctx context.Context, uid pod.UID) (unlock func(), err error) {
-	return m.take(ctx, lockKey{pod: uid})
+	return m.locks.Lock(ctx, lockKey{pod: uid})
 }
 
 // lockLive is lock for the pod's live volumes.
 func (m *Mounter) lockLive(ctx context.Context, uid pod.UID) (unlock func(), err error) {
-	return m.take(ctx, lockKey{pod: uid, live: true})
+	return m.locks.Lock(ctx, lockKey{pod: uid, live: true})
 }
 
 // lockAll takes both locks: nobody else is at work for the pod.
@@ -51,34 +44,6 @@ func (m *Mounter) lockAll(ctx context.Context, uid pod.UID) (unlock func(), err 
 		return nil, err
 	}
 	return func() { unlockLive(); unlockPod() }, nil
-}
-
-func (m *Mounter) take(ctx context.Context, of lockKey) (unlock func(), err error) {
-	m.mu.Lock()
-	l := m.locks[of]
-	if l == nil {
-		l = &podLock{held: make(chan struct{}, 1)}
-		m.locks[of] = l
-	}
-	l.users++
-	m.mu.Unlock()
-	leave := func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(m.locks, of)
-		}
-	}
-	select {
-	case l.held <- struct{}{}:
-	case <-ctx.Done():
-		leave()
-		return nil, context.Cause(ctx)
-	}
-	return func() {
-		<-l.held
-		leave()
-	}, nil
 }
 
 // patience is how long a canceled setup may take to return. One that hangs in the
@@ -110,7 +75,7 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 func (m *Mounter) awaitAborts(ctx context.Context, uid pod.UID) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if unlock, err := m.take(within, lockKey{pod: uid, aborts: true}); err == nil {
+	if unlock, err := m.locks.Lock(within, lockKey{pod: uid, aborts: true}); err == nil {
 		unlock()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/keylock"
 	"podd/internal/pod"
 	"podd/podfs"
 )
@@ -66,8 +67,9 @@ type Mounter struct {
 	unmounts *unmounts
 	ask      func(point string) (answer <-chan error) // askServer
 
-	mu       sync.Mutex // guards what follows
-	locks    map[lockKey]*podLock
+	locks keylock.Locks[lockKey]
+
+	mu       sync.Mutex                             // guards what follows
 	setUps   map[pod.UID]*setUp                     // in progress, or ended with a result not yet returned by Ensure
 	working  map[lockKey]*setUp                     // those that hold that lock, abandoned ones included
 	ready    map[pod.UID]map[string]string          // volume name → plugin, set up by this Mounter
@@ -127,7 +129,6 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),
 		ask:      askServer,
-		locks:    map[lockKey]*podLock{},
 		setUps:   map[pod.UID]*setUp{},
 		working:  map[lockKey]*setUp{},
 		ready:    map[pod.UID]map[string]string{},

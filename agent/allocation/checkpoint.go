@@ -34,12 +34,12 @@ func CheckpointOf(granted *pod.Desired) Checkpoint {
 	return c
 }
 
-// Checked returns the checkpoint, or an error if it is not what was written.
-func (c Checkpoint) Checked() (Checkpoint, error) {
+// Check returns an error if the checkpoint is not what was written.
+func (c Checkpoint) Check() error {
 	if c.Checksum != c.sum() {
-		return c, errors.New("its checksum does not match")
+		return errors.New("its checksum does not match")
 	}
-	return c, nil
+	return nil
 }
 
 // sum is that of the JSON form, which is the same byte for byte when the file is read

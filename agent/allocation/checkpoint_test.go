@@ -23,7 +23,7 @@ func TestACheckpointIsReadAsItWasWritten(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &c); err != nil {
 				t.Fatal(err)
 			}
-			return c.Checked()
+			return c, c.Check()
 		}
 		c, err := read(string(text))
 		if err != nil || !c.Resources.Match(d.Pod) || c.UID != d.UID() || c.Source != d.Source {

@@ -3,16 +3,14 @@ package archive
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 	"podd/internal/imageref"
 )
 
@@ -37,9 +35,9 @@ type record struct {
 // state is a small file: which archive provided which images. Losing it only
 // costs another import of each, so a corrupt one is replaced.
 type state struct {
-	path string
-	// write is atomicfile.Write, or a test's.
-	write func(path string, data []byte, mode fs.FileMode) error
+	file checkpoint.File[stateFile]
+	// write is file.Write, or a test's.
+	write func(stateFile) error
 
 	mu   sync.Mutex
 	byID map[string]record // never changed, only replaced
@@ -52,13 +50,9 @@ type stateFile struct {
 }
 
 func loadState(path string) *state {
-	s := &state{path: path, write: atomicfile.Write, byID: map[string]record{}}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return s
-	}
-	var f stateFile
-	if json.Unmarshal(text, &f) == nil && f.Version == 1 && f.Files != nil {
+	s := &state{file: checkpoint.File[stateFile]{Path: path, Format: checkpoint.Format{Codec: checkpoint.IndentedJSON, DirMode: 0o711}}, byID: map[string]record{}}
+	s.write = s.file.Write
+	if f, err := s.file.Read(); err == nil && f.Version == 1 && f.Files != nil {
 		s.byID = f.Files
 	}
 	return s
@@ -101,14 +95,7 @@ func (s *state) put(path string, r record) error {
 	s.mu.Lock()
 	s.byID = there
 	s.mu.Unlock()
-	text, err := json.MarshalIndent(stateFile{Version: 1, Files: there}, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o711); err != nil {
-		return err
-	}
-	return s.write(s.path, append(text, '\n'), 0o600)
+	return s.write(stateFile{Version: 1, Files: there})
 }
 
 // all returns what is known. It is read-only: put makes another map.

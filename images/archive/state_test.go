@@ -1,14 +1,11 @@
 package archive
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
-
-	"podd/internal/atomicfile"
 )
 
 // TestWhoAsksDoesNotWaitForTheDisk: pods ask where an image comes from while a record is
@@ -28,10 +25,10 @@ func TestWhoAsksDoesNotWaitForTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	writing, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error)
-	s.write = func(path string, data []byte, mode fs.FileMode) error {
+	s.write = func(f stateFile) error {
 		close(writing)
 		<-goOn
-		return atomicfile.Write(path, data, mode)
+		return s.file.Write(f)
 	}
 	go func() { done <- s.put(b, record{Refs: []string{"localhost/b:1"}}) }()
 	<-writing
@@ -54,11 +51,11 @@ func TestWhoAsksDoesNotWaitForTheDisk(t *testing.T) {
 	if err := os.Remove(a); err != nil {
 		t.Fatal(err)
 	}
-	s.write = atomicfile.Write
+	s.write = s.file.Write
 	if err := s.put(b, record{Refs: []string{"localhost/b:1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if again := loadState(s.path); again.had("localhost/a:1") || !again.had("localhost/b:1") {
+	if again := loadState(s.file.Path); again.had("localhost/a:1") || !again.had("localhost/b:1") {
 		t.Errorf("on the disk: got %v, want b's alone", again.byID)
 	}
 }

@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
 )
 
@@ -41,7 +43,7 @@ func newDamaged(t *testing.T, policy kubeletv1beta1.ImagePullCredentialsVerifica
 
 // path is that of the file of an image or ID.
 func (d *damaged) path(dir, of string) string {
-	return filepath.Join(d.root, "image_manager", dir, name(of))
+	return filepath.Join(d.root, "image_manager", dir, checkpoint.Hashed(prefix, sha256.Size).Name(of))
 }
 
 // instead puts a directory with something in it where a file should be.

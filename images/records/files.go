@@ -2,19 +2,15 @@ package records
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 )
 
 const (
@@ -24,99 +20,75 @@ const (
 	maxFile = 4 << 20
 )
 
-// files are the kinds of files of a Store.
+// files are the files of a Store, in upstream's places and format.
 type files struct {
-	pulling, pulled string
-	// write is write, or a test's.
-	write func(dir, of string, content any) error
+	pulling checkpoint.Dir[kubeletv1beta1.ImagePullIntent]   // by image
+	pulled  checkpoint.Dir[kubeletv1beta1.ImagePulledRecord] // by the image's ID
+	// beforeWrite is a test's: it is called with a file's key.
+	beforeWrite func(key string) error
 }
 
 func newFiles(root string) files {
 	dir := filepath.Join(root, "image_manager")
-	return files{pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), write: write}
+	// Durable: a record must not be lost where the image itself survives.
+	format := checkpoint.Format{Codec: checkpoint.JSONLine, DirMode: 0o700, Durable: true, MaxBytes: maxFile}
+	naming := checkpoint.Hashed(prefix, sha256.Size)
+	return files{
+		pulling:     checkpoint.Dir[kubeletv1beta1.ImagePullIntent]{Path: filepath.Join(dir, "pulling"), Naming: naming, Format: format},
+		pulled:      checkpoint.Dir[kubeletv1beta1.ImagePulledRecord]{Path: filepath.Join(dir, "pulled"), Naming: naming, Format: format},
+		beforeWrite: func(string) error { return nil },
+	}
 }
-
-func name(of string) string { return fmt.Sprintf("%s%x", prefix, sha256.Sum256([]byte(of))) }
 
 func meta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: kubeletv1beta1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-func write(dir, of string, content any) error {
-	data, err := json.Marshal(content)
-	if err != nil {
+func write[T any](f files, dir checkpoint.Dir[T], key string, content T) error {
+	if err := f.beforeWrite(key); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	// Durably: a record must not be lost where the image itself survives.
-	return atomicfile.WriteDurably(filepath.Join(dir, name(of)), append(data, '\n'), 0o600)
+	return dir.File(key).Write(content)
 }
 
-// read reads one file into content; false if there is none.
-func read(path string, content any) (bool, error) {
-	f, err := os.Open(path)
+// read returns the zero value if there is no file.
+func read[T any](dir checkpoint.Dir[T], key string) (content T, err error) {
+	file := dir.File(key)
+	content, err = file.Read()
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return content, nil
 	}
-	if err != nil {
-		return true, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile))
-	if err != nil {
-		return true, err
-	}
-	if err := json.Unmarshal(data, content); err != nil {
-		return true, fmt.Errorf("read %s: %w", path, err)
-	}
-	return true, nil
+	return content, named(file.Path, err)
 }
 
-func remove(dir, of string) error {
-	if err := os.Remove(filepath.Join(dir, name(of))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// named adds the path to an error that does not have it.
+func named(path string, err error) error {
+	if _, has := errors.AsType[*fs.PathError](err); err == nil || has {
 		return err
 	}
-	return nil
+	return fmt.Errorf("read %s: %w", path, err)
 }
 
+// record returns the record of an image; nil if there is none.
 func (f files) record(id string) (*kubeletv1beta1.ImagePulledRecord, error) {
-	out := &kubeletv1beta1.ImagePulledRecord{}
-	there, err := read(filepath.Join(f.pulled, name(id)), out)
-	switch {
-	case err != nil:
+	r, err := read(f.pulled, id)
+	if err != nil || r.ImageRef != id {
 		return nil, err
-	case !there || out.ImageRef != id:
-		return nil, nil
 	}
-	return out, nil
+	return &r, nil
 }
 
 func (f files) intent(image string) (bool, error) {
-	var out kubeletv1beta1.ImagePullIntent
-	there, err := read(filepath.Join(f.pulling, name(image)), &out)
-	return there && out.Image == image, err
+	i, err := read(f.pulling, image)
+	return i.Image == image, err
 }
 
-// list calls each with the content of every file of a directory that can be read, and
-// returns the errors of the others.
-func list[T any](dir string, each func(T)) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		if !e.Type().IsRegular() || !strings.HasPrefix(e.Name(), prefix) || len(e.Name()) != len(prefix)+2*sha256.Size {
-			continue
-		}
-		var content T
-		if _, err := read(filepath.Join(dir, e.Name()), &content); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		each(content)
+// list calls visit with the content of each file, and returns the errors of those that
+// cannot be read.
+func list[T any](dir checkpoint.Dir[T], visit func(T)) error {
+	var errs []error
+	for _, d := range dir.All(func(_ string, content T) { visit(content) }) {
+		errs = append(errs, named(d.Path, d.Err))
 	}
 	return errors.Join(errs...)
 }

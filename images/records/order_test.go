@@ -16,10 +16,10 @@ import (
 // slowly has a Store write files only once goOn is closed, and counts them.
 func (d *damaged) slowly() (written *int, goOn chan struct{}) {
 	written, goOn = new(int), make(chan struct{})
-	d.files.write = func(dir, of string, content any) error {
+	d.files.beforeWrite = func(string) error {
 		<-goOn
 		*written++
-		return write(dir, of, content)
+		return nil
 	}
 	return written, goOn
 }
@@ -220,7 +220,7 @@ func TestWhyARecordCannotBeWritten(t *testing.T) {
 	d = newDamaged(t, kubeletv1beta1.AlwaysVerify)
 	a := secret("team", "a", "1", "pass")
 	pull(t, d.Store, image, &a)
-	d.files.write = func(string, string, any) error { return errors.New("no space left") }
+	d.files.beforeWrite = func(string) error { return errors.New("no space left") }
 	if !d.May(image, id, having(secret("team", "b", "2", "pass"))) {
 		t.Error("it may not be used")
 	}

@@ -49,7 +49,7 @@ type Store struct {
 
 	// images and ids order what is done with the files of one image, by name and by ID: a
 	// slow disk delays nobody else. Whoever needs both takes images' first.
-	images, ids keylock.Locks
+	images, ids keylock.Locks[string]
 
 	mu sync.Mutex
 	// pulling counts the pulls of each image that this podd has begun. It is never 0 while
@@ -58,7 +58,7 @@ type Store struct {
 }
 
 // hold waits for a lock, as long as it takes: writes to a disk cannot be given up.
-func hold(l *keylock.Locks, key string) (release func()) {
+func hold(l *keylock.Locks[string], key string) (release func()) {
 	release, _ = l.Lock(context.Background(), key)
 	return release
 }
@@ -103,7 +103,7 @@ func (s *Store) Begin(image string) error {
 	if s.count(image, 1) > 1 {
 		return nil
 	}
-	if err := s.files.write(s.files.pulling, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
+	if err := write(s.files, s.files.pulling, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
 		s.count(image, -1)
 		return fmt.Errorf("record that the image is being pulled: %w", err)
 	}
@@ -133,7 +133,7 @@ func (s *Store) Failed(image string) {
 // end removes the file of an image's last pull. The image's lock is held.
 func (s *Store) end(image string) {
 	if s.count(image, 0) == 1 {
-		if err := remove(s.files.pulling, image); err != nil {
+		if err := s.files.pulling.File(image).Remove(); err != nil {
 			s.cfg.Log.Warn("cannot remove the record of a pull that has ended", "image", image, "error", err)
 		}
 	}
@@ -176,7 +176,7 @@ func (s *Store) Arrived(image, id string) error {
 	if s.count(image, 0) > 0 {
 		return nil // being pulled again
 	}
-	return remove(s.files.pulling, image)
+	return s.files.pulling.File(image).Remove()
 }
 
 // May reports whether a pod may use an image that is on the node, without pulling it
@@ -337,7 +337,7 @@ func (s *Store) add(image, id string, by *kubeletv1beta1.ImagePullCredentials) e
 		return nil
 	}
 	record.LastUpdatedTime = metav1.NewTime(time.Now())
-	return s.files.write(s.files.pulled, id, record)
+	return write(s.files, s.files.pulled, id, *record)
 }
 
 // merge adds credentials to known ones, and reports whether that changed them.
@@ -398,7 +398,7 @@ func (s *Store) forget(id string, old func(*kubeletv1beta1.ImagePulledRecord) bo
 	if err != nil || record == nil || !old(record) {
 		return err
 	}
-	return remove(s.files.pulled, id)
+	return s.files.pulled.File(id).Remove()
 }
 
 func newKey() []byte {

@@ -292,12 +292,12 @@ func TestASlowDiskDelaysNoOtherImage(t *testing.T) {
 	} {
 		s := newStore(t, t.TempDir(), kubeletv1beta1.NeverVerifyPreloadedImages)
 		writing, goOn := make(chan struct{}), make(chan struct{})
-		s.files.write = func(dir, of string, content any) error {
-			if of == "reg.test/slow:1" || of == "sha256:slow" {
+		s.files.beforeWrite = func(key string) error {
+			if key == "reg.test/slow:1" || key == "sha256:slow" {
 				close(writing)
 				<-goOn
 			}
-			return write(dir, of, content)
+			return nil
 		}
 		ended := make(chan struct{})
 		go func() { defer close(ended); slow(s) }()

@@ -1,5 +1,5 @@
-// Package keylock is a set of locks by key, whose waiters can give up: it serializes calls to
-// plugins that concern one volume or one claim, without a mutex over a call.
+// Package keylock is a set of locks by key whose waiters can give up. It serializes what
+// concerns one pod, one volume or one claim, without a mutex over a call that may hang.
 package keylock
 
 import (
@@ -8,9 +8,9 @@ import (
 )
 
 // Locks is a set of locks by key. The zero value is ready to use.
-type Locks struct {
+type Locks[K comparable] struct {
 	mu    sync.Mutex
-	locks map[string]*lock
+	locks map[K]*lock
 }
 
 type lock struct {
@@ -19,10 +19,10 @@ type lock struct {
 }
 
 // Lock waits for the lock of a key; the error is ctx's cause.
-func (k *Locks) Lock(ctx context.Context, key string) (unlock func(), err error) {
+func (k *Locks[K]) Lock(ctx context.Context, key K) (unlock func(), err error) {
 	k.mu.Lock()
 	if k.locks == nil {
-		k.locks = map[string]*lock{}
+		k.locks = map[K]*lock{}
 	}
 	l := k.locks[key]
 	if l == nil {
@@ -45,4 +45,11 @@ func (k *Locks) Lock(ctx context.Context, key string) (unlock func(), err error)
 		return nil, context.Cause(ctx)
 	}
 	return func() { <-l.held; leave() }, nil
+}
+
+// Len is the number of keys whose lock is held or waited for.
+func (k *Locks[K]) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.locks)
 }

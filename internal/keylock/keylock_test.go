@@ -10,7 +10,7 @@ import (
 
 func TestALockIsHeldByOneAndWaitedForAsLongAsTheContextLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var k Locks
+		var k Locks[string]
 		unlock, err := k.Lock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func TestALockIsHeldByOneAndWaitedForAsLongAsTheContextLasts(t *testing.T) {
 		}
 		unlock()
 		synctest.Wait() // the first unlock may still have to leave
-		if len(k.locks) > 0 {
+		if k.Len() > 0 {
 			t.Errorf("left behind: %v", k.locks)
 		}
 	})

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"podd/internal/checkpoint"
 	"podd/internal/pod"
-	"podd/internal/podstore"
 	"podd/podconfig"
 	"podd/podconfig/apiserver"
 )
@@ -248,7 +248,7 @@ func edited(t *testing.T, text []byte, edit func(p map[string]any)) []byte {
 	}
 	edit(p)
 	r["pod"], _ = json.Marshal(p)
-	r["sum"], _ = json.Marshal(podstore.Sum(r["pod"]))
+	r["sum"], _ = json.Marshal(checkpoint.Sum(r["pod"]))
 	out, _ := json.Marshal(r)
 	return out
 }

@@ -7,14 +7,10 @@
 package lastgood
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"os"
-	"path/filepath"
 
 	"podd/internal/atomicfile"
+	"podd/internal/checkpoint"
 )
 
 // Store has one file for each origin (the path of a manifest, a URL), named by a
@@ -42,11 +38,13 @@ func New(dir, volatile string) *Store {
 	return &Store{dir: dir, volatile: volatile, inMemory: atomicfile.InMemory, waiting: map[string]version{}}
 }
 
-func name(origin string) string {
-	const bytes = 16
-	sum := sha256.Sum256([]byte(origin))
-	return hex.EncodeToString(sum[:bytes])
+// in returns the versions in a directory. Manifests may contain passwords in env: only root
+// may read them.
+func in(dir string) checkpoint.Dir[[]byte] {
+	return checkpoint.Dir[[]byte]{Path: dir, Naming: naming, Format: checkpoint.Format{Codec: checkpoint.Raw, SkipUnchanged: true}}
 }
+
+var naming = checkpoint.Hashed("", 16)
 
 // Keep takes a good version, which Flush writes. secret says that it has a Secret.
 func (s *Store) Keep(origin string, text []byte, secret bool) {
@@ -74,9 +72,9 @@ var errOnDisk = errors.New("a version with a Secret is not kept, as the state di
 
 func (s *Store) write(origin string, v version) error {
 	if !v.secret {
-		return errors.Join(keep(s.dir, origin, v.text), forget(s.volatile, origin))
+		return errors.Join(in(s.dir).File(origin).Write(v.text), in(s.volatile).File(origin).Remove())
 	}
-	if err := forget(s.dir, origin); err != nil { // one from before the manifest had a Secret
+	if err := in(s.dir).File(origin).Remove(); err != nil { // one from before the manifest had a Secret
 		return err
 	}
 	if s.volatile == "" {
@@ -86,7 +84,7 @@ func (s *Store) write(origin string, v version) error {
 		return err
 	}
 	if s.inMemory(s.volatile) {
-		return keep(s.volatile, origin, v.text)
+		return in(s.volatile).File(origin).Write(v.text)
 	}
 	if s.refused {
 		return nil
@@ -95,38 +93,14 @@ func (s *Store) write(origin string, v version) error {
 	return errOnDisk
 }
 
-// keep writes a version into one of the directories.
-func keep(dir, origin string, text []byte) error {
-	path := filepath.Join(dir, name(origin))
-	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
-		return nil
-	}
-	// Manifests may contain passwords in env: readable by root only.
-	if err := atomicfile.MkdirPrivate(dir); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, text, 0o600)
-}
-
-// forget removes a version from one of them, if it is there.
-func forget(dir, origin string) error {
-	if dir == "" {
-		return nil
-	}
-	if err := os.Remove(filepath.Join(dir, name(origin))); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 // Load returns the last version of the origin that was written, nil if there is none
 // that can be read.
 func (s *Store) Load(origin string) []byte {
+	if s.dir == "" {
+		return nil
+	}
 	for _, dir := range []string{s.volatile, s.dir} {
-		if s.dir == "" || dir == "" {
-			continue
-		}
-		if text, err := os.ReadFile(filepath.Join(dir, name(origin))); err == nil {
+		if text, err := in(dir).File(origin).Read(); err == nil {
 			return text
 		}
 	}
@@ -139,7 +113,7 @@ func (s *Store) Forget(origin string) error {
 		return nil
 	}
 	delete(s.waiting, origin)
-	return errors.Join(forget(s.dir, origin), forget(s.volatile, origin))
+	return errors.Join(in(s.dir).Remove(origin), in(s.volatile).Remove(origin))
 }
 
 // Retain removes the versions of all other origins.
@@ -147,27 +121,10 @@ func (s *Store) Retain(origins ...string) error {
 	if s.dir == "" {
 		return nil
 	}
-	names := make(map[string]bool, len(origins))
+	keep := make(map[string]bool, len(origins))
 	for _, origin := range origins {
-		names[name(origin)] = true
+		keep[naming.Name(origin)] = true
 	}
-	errs := []error{retain(s.dir, names)}
-	if s.volatile != "" {
-		errs = append(errs, retain(s.volatile, names))
-	}
-	return errors.Join(errs...)
-}
-
-func retain(dir string, names map[string]bool) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		if !names[e.Name()] {
-			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
-		}
-	}
-	return errors.Join(errs...)
+	only := func(name string) bool { return keep[name] }
+	return errors.Join(in(s.dir).Retain(only), in(s.volatile).Retain(only))
 }

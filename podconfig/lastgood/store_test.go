@@ -94,7 +94,7 @@ func TestASecretIsKeptInMemoryAlone(t *testing.T) {
 	s.Keep("a", []byte("geheim"), true) // it gains a Secret
 	s.Keep("b", []byte("b"), false)
 	flush()
-	if got := names(t, dir); len(got) != 1 || got[0] != name("b") {
+	if got := names(t, dir); len(got) != 1 || got[0] != naming.Name("b") {
 		t.Errorf("on disk: got %q, want that of b alone", got)
 	}
 	if fi, err := os.Stat(memory); err != nil || fi.Mode().Perm() != 0o700 {
@@ -107,7 +107,7 @@ func TestASecretIsKeptInMemoryAlone(t *testing.T) {
 	s.Keep("a", []byte("a"), false) // and has it no more
 	s.Keep("c", []byte("geheim"), true)
 	flush()
-	if got := names(t, memory); len(got) != 1 || got[0] != name("c") || string(s.Load("a")) != "a" {
+	if got := names(t, memory); len(got) != 1 || got[0] != naming.Name("c") || string(s.Load("a")) != "a" {
 		t.Errorf("in memory: got %q, want that of c alone; a is %q", got, s.Load("a"))
 	}
 	if err := s.Retain("a"); err != nil || len(names(t, memory)) != 0 || len(names(t, dir)) != 1 {
