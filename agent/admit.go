@@ -143,10 +143,7 @@ func (w *worker) finish(finished bool) {
 
 // makeRoom has the admission of rejected pods retried. Any goroutine may call it.
 func (a *Agent) makeRoom() {
-	select {
-	case a.freed <- struct{}{}: // capacity 1
-	default:
-	}
+	a.freed.Notify()
 }
 
 // AdmitAgain says that what admission depends on has changed. Any goroutine may call it; it

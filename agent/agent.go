@@ -12,6 +12,7 @@ import (
 	"podd/agent/backoff"
 	"podd/internal/pod"
 	"podd/internal/podstore"
+	"podd/internal/wake"
 )
 
 // Agent is the sync loop and its workers.
@@ -34,12 +35,12 @@ type Agent struct {
 	strays chan orphan
 	left   chan leftovers
 
-	again chan struct{} // capacity 1: what was kept on disk is to be looked at
+	again wake.Signal // what was kept on disk is to be looked at
 
-	drained chan struct{} // capacity 1: a drain has begun or ended
+	drained wake.Signal // a drain has begun or ended
 
-	poke  chan struct{}
-	freed chan struct{} // a pod has released resources of the node
+	poke  wake.Signal
+	freed wake.Signal // a pod has released resources of the node
 
 	// granting is held while the node decides about a pod or a resize, until its
 	// allocation is visible to the next decision.
@@ -112,12 +113,12 @@ func New(cfg Config) *Agent {
 		stored:      make(map[pod.UID]bool),
 		deleted:     make(map[pod.UID]*pod.Desired),
 		rejected:    make(map[pod.UID]rejection),
-		again:       make(chan struct{}, 1),
-		drained:     make(chan struct{}, 1),
+		again:       wake.New(),
+		drained:     wake.New(),
 		drains:      make(map[chan struct{}]bool),
 		kept:        make(map[pod.UID]bool),
-		poke:        make(chan struct{}, 1),
-		freed:       make(chan struct{}, 1),
+		poke:        wake.New(),
+		freed:       wake.New(),
 		unknown:     make(map[pod.UID]bool),
 		lookups:     make(map[pod.UID]bool),
 		foreign:     make(map[pod.UID]bool),

@@ -25,10 +25,7 @@ func (a *Agent) Drain(ctx context.Context) (drained <-chan struct{}) {
 }
 
 func (a *Agent) pokeDrains() {
-	select {
-	case a.drained <- struct{}{}:
-	default:
-	}
+	a.drained.Notify()
 }
 
 func (a *Agent) draining() bool {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // logRemovals removes the logs of removed pods after a delay, since a log shipper has
@@ -18,7 +19,7 @@ import (
 // contain the logs of another agent's pods.
 type logRemovals struct {
 	files checkpointFiles[logRemoval]
-	poke  chan struct{}
+	poke  wake.Signal
 
 	mu   sync.Mutex   // guards pods
 	pods []logRemoval // by due
@@ -35,7 +36,7 @@ type logRemoval struct {
 func newLogRemovals(dir string) *logRemovals {
 	return &logRemovals{
 		files: newCheckpointFiles(dir, "when the logs of a pod are to be removed", func(r *logRemoval) pod.UID { return r.UID }, nil),
-		poke:  make(chan struct{}, 1),
+		poke:  wake.New(),
 	}
 }
 
@@ -53,10 +54,7 @@ func (g *logRemovals) add(what logRemoval) {
 	g.pods = append(g.pods, what)
 	slices.SortStableFunc(g.pods, func(a, b logRemoval) int { return a.Due.Compare(b.Due) })
 	g.mu.Unlock()
-	select {
-	case g.poke <- struct{}{}: // capacity 1
-	default:
-	}
+	g.poke.Notify()
 }
 
 // next takes the first removal that is due, or returns when one will be; a zero time
@@ -83,21 +81,6 @@ func (g *logRemovals) run(ctx context.Context, remove func(logRemoval)) {
 			remove(what)
 			continue
 		}
-		wait(ctx, g.poke, due)
-	}
-}
-
-// wait blocks until poked, until the time at (never if zero), or until ctx ends.
-func wait(ctx context.Context, poke <-chan struct{}, at time.Time) {
-	var alarm <-chan time.Time
-	if !at.IsZero() {
-		t := time.NewTimer(time.Until(at))
-		defer t.Stop()
-		alarm = t.C
-	}
-	select {
-	case <-poke:
-	case <-alarm:
-	case <-ctx.Done():
+		wake.Until(ctx, g.poke, due)
 	}
 }

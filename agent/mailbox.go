@@ -149,18 +149,12 @@ func stale(at time.Time, synced, now instant) bool {
 }
 
 func (w *worker) wakeLocked() {
-	select {
-	case w.poke <- struct{}{}: // capacity 1
-	default:
-	}
+	w.poke.Notify()
 }
 
 // orderLocked is wakeLocked for requests that are not delayed after errors.
 func (w *worker) orderLocked() {
-	select {
-	case w.order <- struct{}{}: // capacity 1
-	default:
-	}
+	w.order.Notify()
 	w.wakeLocked()
 }
 

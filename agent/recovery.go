@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // found is the result of recover: the parts for running pods, and these;
@@ -33,7 +34,7 @@ func (a *Agent) recover(ctx context.Context, out chan<- found) {
 		if try%60 == 1 { // one failure is a runtime that has only just begun to listen
 			a.log.Warn("waiting for the runtime to list its pods", "error", f.err, "retry_in", delay)
 		}
-		sleep(ctx, delay-time.Since(asked)) // after a long wait for a response, retry at once
+		wake.Sleep(ctx, delay-time.Since(asked)) // after a long wait for a response, retry at once
 	}
 }
 
@@ -180,7 +181,7 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 		}
 	}
 	if again {
-		sleep(ctx, unknownRetry)
+		wake.Sleep(ctx, unknownRetry)
 		a.pokeUnknown()
 	}
 }
@@ -219,10 +220,7 @@ func (a *Agent) noteForeignLocked(uid pod.UID) {
 const unknownRetry = 2 * time.Second
 
 func (a *Agent) pokeUnknown() {
-	select {
-	case a.poke <- struct{}{}: // capacity 1
-	default:
-	}
+	a.poke.Notify()
 }
 
 // adoptStray starts a worker for a pod that the runtime has and that has none.

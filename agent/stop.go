@@ -11,6 +11,7 @@ import (
 
 	"podd/agent/plan"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // stopping is the termination of one container: its preStop hook, its turn, the stop
@@ -101,7 +102,7 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 	go func() {
 		for ctx.Err() == nil {
 			left, pulled := s.left()
-			wait(ctx, pulled, left.Until)
+			wake.Until(ctx, pulled, left.Until)
 			if !time.Now().Before(left.Until) {
 				cancel()
 			}
@@ -169,10 +170,7 @@ func (w *worker) beginStops(v *view) {
 		op.cancel = w.spawn(func(ctx context.Context) {
 			op.err = w.stopOne(ctx, d, s, op)
 			close(op.done)
-			select {
-			case w.stopped <- struct{}{}: // capacity 1
-			default:
-			}
+			w.stopped.Notify()
 		})
 	}
 }
@@ -291,7 +289,7 @@ func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container st
 		if !time.Now().Before(due) {
 			break
 		}
-		if wait(ctx, pulled, due); ctx.Err() != nil {
+		if !wake.Until(ctx, pulled, due) {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // leftovers is what an earlier podd left outside the runtime.
@@ -47,10 +48,7 @@ func (a *Agent) allSpoken() bool {
 // was kept on disk because of them is looked at again. Any goroutine may call it; it
 // never blocks.
 func (a *Agent) LookAgain() {
-	select {
-	case a.again <- struct{}{}:
-	default:
-	}
+	a.again.Notify()
 }
 
 // lookAgain looks at what was kept; one that comes meanwhile has it look once more.
@@ -105,7 +103,7 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 		if try == 0 {
 			a.log.Warn("cannot list everything that removed pods left behind: retrying", "error", err, "retry_in", unknownRetry)
 		}
-		sleep(ctx, unknownRetry)
+		wake.Sleep(ctx, unknownRetry)
 	}
 }
 

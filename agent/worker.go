@@ -11,6 +11,7 @@ import (
 	"podd/agent/allocation"
 	"podd/agent/plan"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // worker runs and terminates one generation of one pod. Its goroutine is run; others
@@ -20,10 +21,10 @@ type worker struct {
 	uid   pod.UID
 	name  string
 	log   *slog.Logger
-	poke  chan struct{}
+	poke  wake.Signal
 	// order is poked, too, for requests that are never delayed: a new spec of the
 	// pod, its termination, or a retry.
-	order chan struct{}
+	order wake.Signal
 
 	mu         sync.Mutex // guards what follows
 	mail       mail
@@ -62,7 +63,7 @@ type worker struct {
 	counted counted
 	stops   map[string]*stopping // by container ID
 	begun   map[string]string    // IDs of containers whose start is not known to be done, by name; never changed
-	stopped chan struct{}        // poked when one of them is over
+	stopped wake.Signal          // notified when one of them is over
 	adopted bool                 // the cgroup of a pod of an earlier podd is up to date
 	// checkpointed is the allocation when the checkpoint was last compared.
 	checkpointed *pod.Desired
@@ -88,15 +89,15 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		uid:        d.UID(),
 		name:       name,
 		log:        a.log.With("pod", name, "uid", d.UID()),
-		poke:       make(chan struct{}, 1),
-		order:      make(chan struct{}, 1),
+		poke:       wake.New(),
+		order:      wake.New(),
 		mail:       mail{desired: d},
 		allocation: a.restored(d),
 		told:       told{states: make(map[string]pod.ContainerState)},
 		postStarts: make(map[string]*postStart),
 		preStopped: make(map[string]bool),
 		stops:      make(map[string]*stopping),
-		stopped:    make(chan struct{}, 1),
+		stopped:    wake.New(),
 	}
 	if s, known := a.begun.of(d.UID()); known {
 		w.begun = s.Begun
@@ -138,10 +139,10 @@ func (w *worker) run(ctx context.Context) {
 		wakeAt, again := w.sync(ctx)
 		w.heedObjects()
 		if w.tries > 0 {
-			wait(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
+			wake.Until(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
 		}
 		if !again {
-			wait(ctx, w.poke, wakeAt)
+			wake.Until(ctx, w.poke, wakeAt)
 		}
 	}
 	w.agent.cfg.Objects.Unregister(w.uid)
@@ -151,14 +152,5 @@ func (w *worker) run(ctx context.Context) {
 		w.agent.cfg.Status.Forget(w.uid)
 		w.agent.cfg.Events.Gone(w.uid)
 		w.count(pod.Observed{})
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

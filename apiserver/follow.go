@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"podd/internal/wake"
 )
 
 // retries is the pace at which an apiserver that fails is asked again. The kubelet's
@@ -120,10 +122,8 @@ func (l *lister) ask(ctx context.Context, request func() error) error {
 		if !apierrors.IsForbidden(err) || !time.Now().Add(delay).Before(l.until) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, delay) {
 			return ctx.Err()
-		case <-time.After(delay):
 		}
 	}
 }

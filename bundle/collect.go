@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"podd/internal/pluginconn"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -107,7 +109,7 @@ func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
 // minutes after that and after each call of this podd that failed; more often while a
 // call that another made is at work. It blocks until ctx ends.
 func (l *Leaks) Run(ctx context.Context) error {
-	conn, err := dial(l.cfg.Endpoint)
+	conn, err := pluginconn.Dial(l.cfg.Endpoint, pod.MaxRuntimeMessage)
 	if err != nil {
 		return err
 	}
@@ -159,7 +161,7 @@ const (
 func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.Time, scope collectScope) (busy, failed bool) {
 	listed, err := l.cfg.Lister.SandboxIDs(ctx)
 	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // ready is said a little before the socket answers
-		sleep(ctx, listAgain)
+		wake.Sleep(ctx, listAgain)
 		listed, err = l.cfg.Lister.SandboxIDs(ctx)
 	}
 	var unlisted []string
@@ -283,11 +285,4 @@ func (l *Leaks) deleteAbandoned(ctx context.Context, containerd Containerd, befo
 		l.log.Info("deleted records and leases of failed calls", "count", deleted)
 	}
 	return err == nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

@@ -21,11 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podd/internal/pluginconn"
 	"podd/internal/pod"
 )
 
@@ -158,7 +158,7 @@ func (c Containerd) Sandboxes(ctx context.Context, except []string) ([]string, e
 // the sandbox with this ID although no call is creating it. It is false if that cannot
 // be determined, and blocks for a second at most.
 func Abandoned(ctx context.Context, endpoint, id string) bool {
-	conn, err := dial(endpoint)
+	conn, err := pluginconn.Dial(endpoint, pod.MaxRuntimeMessage)
 	if err != nil {
 		return false
 	}
@@ -184,12 +184,6 @@ func (c Containerd) abandoned(ctx context.Context, id string) (bool, error) {
 	}
 	_, unknown, err := c.givenUp(ctx, id, true)
 	return unknown, err
-}
-
-// dial connects to containerd at the first call.
-func dial(endpoint string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage)))
 }
 
 // criNamespace is where containerd's CRI keeps its own.

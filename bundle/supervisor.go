@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+
+	"podd/internal/wake"
 )
 
 const (
@@ -96,20 +98,18 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		s.setDown(err)
 		s.metrics.restarts.Inc()
 		s.log.Warn("container runtime is down", "error", err, "restart_in", delay)
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, delay) {
 			return context.Cause(ctx)
-		case <-time.After(delay):
 		}
 	}
 }
 
 // nextDelay doubles, and starts over after a runtime that ran for a while.
 func nextDelay(last, ran time.Duration) time.Duration {
-	if last == 0 || ran >= healthyAfter {
-		return firstDelay
+	if ran >= healthyAfter {
+		last = 0
 	}
-	return min(2*last, lastDelay)
+	return wake.Backoff{First: firstDelay, Last: lastDelay}.Next(last)
 }
 
 // once sees one runtime from its start, or its adoption, to its end, and says

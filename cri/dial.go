@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/spec"
+	"podd/internal/pluginconn"
 	"podd/internal/pod"
 	"podd/internal/slots"
 )
@@ -118,11 +118,9 @@ func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
 
 // newChannel returns a gRPC channel to a socket, which connects with its first call.
 func newChannel(socket string, dial func(context.Context, string) (net.Conn, error), opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+socket, append(opts,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return pluginconn.Dial(socket, pod.MaxRuntimeMessage, append(opts,
 		grpc.WithContextDialer(dial),
-		grpc.WithAuthority("localhost"),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pod.MaxRuntimeMessage), grpc.MaxCallSendMsgSize(pod.MaxRuntimeMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(pod.MaxRuntimeMessage)),
 		// A runtime that was restarted must be in use again at once.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},

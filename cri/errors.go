@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"podd/internal/pod"
+	"podd/internal/text"
 )
 
 // maxMessage bounds what of a runtime's message is kept: it ends in statuses
@@ -62,10 +63,7 @@ func mapRedacted(call string, err error, redact redaction) error {
 	if redact != nil {
 		msg = redact.of(msg)
 	}
-	if len(msg) > maxMessage {
-		msg = strings.ToValidUTF8(msg[:maxMessage], "") + "…"
-	}
-	return &callError{call: call, code: st.Code(), message: msg, class: class}
+	return &callError{call: call, code: st.Code(), message: text.Cut(msg, maxMessage), class: class}
 }
 
 // networkTexts are the messages of runtimes for a missing pod network, which has no

@@ -18,6 +18,7 @@ import (
 
 	"podd/internal/mask"
 	"podd/internal/pluginconn"
+	"podd/internal/text"
 )
 
 // callTimeout bounds an operation on a volume (upstream's csiTimeout).
@@ -92,11 +93,8 @@ func redacted(err error, secrets map[string]string) error {
 }
 
 // truncated returns a driver's message as valid UTF-8 of bounded length.
-func truncated(text string) string {
-	if len(text) > maxMessage {
-		text = text[:maxMessage] + "…"
-	}
-	return strings.ToValidUTF8(text, "�")
+func truncated(message string) string {
+	return strings.ToValidUTF8(text.Cut(message, maxMessage), "�")
 }
 
 // masked returns a text with the values masked, both as they are and in base64.

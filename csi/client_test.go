@@ -95,7 +95,7 @@ func TestALongMessageOfADriverIsTruncated(t *testing.T) {
 	for name, c := range map[string]struct{ message, want string }{
 		"of the greatest length":              {whole, whole},
 		"by a byte":                           {whole + "y", whole + "…"},
-		"within a character":                  {whole[1:] + "é", whole[1:] + "�…"},
+		"within a character":                  {whole[1:] + "é", whole[1:] + "…"},
 		"much too long":                       {strings.Repeat("é", 5000), strings.Repeat("é", maxMessage/2) + "…"},
 		"of no characters (invalid in UTF-8)": {"a\xffb", "a�b"},
 	} {

@@ -335,7 +335,7 @@ func nodeOf(t *testing.T, root string, c Config, change ...func(*Volumes)) *test
 	if n.Volumes, err = New(c); err != nil {
 		t.Fatal(err)
 	}
-	n.registry.times.firstRetry = 10 * time.Millisecond
+	n.registry.times.retry.First = 10 * time.Millisecond
 	for _, f := range change {
 		f(n.Volumes)
 	}

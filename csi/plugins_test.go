@@ -113,7 +113,7 @@ func TestADevicePluginWhoseSocketGoesWhileItRegistersIsTakenBack(t *testing.T) {
 // A plugin that does not know that it is registered registers again.
 func TestAPluginThatCannotBeToldIsNotRegistered(t *testing.T) {
 	p := &plugins{}
-	slowly := func(v *Volumes) { v.registry.times.firstRetry = time.Hour }
+	slowly := func(v *Volumes) { v.registry.times.retry.First = time.Hour }
 	n, device := devicePlugin(t, p, slowly)
 	driver, liar := newFake(t, driverName), newFake(t, "liar.example.com")
 	liar.says = "other.example.com"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -14,6 +13,8 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"podd/internal/pluginconn"
+	"podd/internal/text"
+	"podd/internal/wake"
 )
 
 var errRemoved = errors.New("the socket was removed meanwhile")
@@ -24,7 +25,7 @@ const maxDriverName = 63
 // register registers the driver behind a socket. It retries until it succeeds or ctx
 // ends, which it does when the socket is removed.
 func (r *registry) register(ctx context.Context, path string, s *socket) {
-	for delay := r.times.firstRetry; ; delay = min(2*delay, r.times.lastRetry) {
+	for delay := r.times.retry.First; ; delay = r.times.retry.Next(delay) {
 		name, err := r.attempt(ctx, path, s)
 		if err == nil || ctx.Err() != nil {
 			return
@@ -32,10 +33,8 @@ func (r *registry) register(ctx context.Context, path string, s *socket) {
 		if r.fail(s, name, err) {
 			r.log.Warn("cannot register plugin: trying again", "socket", path, "plugin", shorten(name), "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, delay) {
 			return
-		case <-time.After(delay):
 		}
 	}
 }
@@ -219,10 +218,4 @@ func newer(a, b string) bool {
 	return version.MustParseGeneric(b).LessThan(version.MustParseGeneric(a))
 }
 
-func shorten(text string) string {
-	const most = 100
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
-}
+func shorten(s string) string { return text.Cut(s, 100) }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 func TestADriversSocketIsWhatItsRegistrarSays(t *testing.T) {
@@ -63,7 +64,7 @@ func TestTheNameOfADriver(t *testing.T) {
 // The pause doubles, up to the longest. Nothing says how much longer it is on a busy machine.
 func TestADriverIsAskedMoreAndMoreRarely(t *testing.T) {
 	const first = 20 * time.Millisecond
-	n := newNode(t, "", func(v *Volumes) { v.registry.times.firstRetry, v.registry.times.lastRetry = first, time.Hour })
+	n := newNode(t, "", func(v *Volumes) { v.registry.times.retry = wake.Backoff{First: first, Last: time.Hour} })
 	f := newFake(t, driverName)
 	var mu sync.Mutex
 	var asked []time.Time

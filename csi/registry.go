@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Waker is called for pods whose volumes can make progress: a driver that they wait for
@@ -42,12 +43,12 @@ type registry struct {
 // times are the timeouts and the backoff of a registration.
 type times struct {
 	dial, info, node, notify time.Duration
-	firstRetry, lastRetry    time.Duration
+	retry                    wake.Backoff
 }
 
 var upstreamTimes = times{
 	dial: 10 * time.Second, info: time.Second, node: callTimeout, notify: 30 * time.Second,
-	firstRetry: 500 * time.Millisecond, lastRetry: 2*time.Minute + 2*time.Second,
+	retry: wake.Backoff{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second},
 }
 
 // driver is a registered driver. It is immutable.

@@ -48,10 +48,7 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 		v.mu.Lock()
 		v.due = append(v.due, r)
 		v.mu.Unlock()
-		select {
-		case v.poke <- struct{}{}:
-		default:
-		}
+		v.poke.Notify()
 	})
 }
 

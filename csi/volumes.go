@@ -15,6 +15,7 @@ import (
 
 	"podd/internal/keylock"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // pluginName is upstream's name of the plugin, the prefix of its errors.
@@ -69,7 +70,7 @@ type Volumes struct {
 	locks                keylock.Locks[string] // by record.key
 	timeout, patience    time.Duration
 	period               time.Duration // see follow
-	poke                 chan struct{} // capacity 1: due has more
+	poke                 wake.Signal   // due has more
 
 	mu          sync.Mutex // guards what follows
 	tearDowns   map[string]*tearDown
@@ -95,7 +96,7 @@ func New(c Config) (*Volumes, error) {
 	v := &Volumes{
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, events: c.Events, log: c.Log,
 		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
-		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{}, poke: make(chan struct{}, 1),
+		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{}, poke: wake.New(),
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
 	}
 	if v.cluster == nil {

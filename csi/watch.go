@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"podd/internal/wake"
 )
 
 // rewatch is the delay before watching the directory is retried.
@@ -27,10 +29,7 @@ func (r *registry) run(ctx context.Context) {
 			r.log.Warn("cannot watch for CSI drivers: trying again", "dir", r.dir, "error", err)
 		}
 		r.dropAll()
-		select {
-		case <-ctx.Done():
-		case <-time.After(rewatch):
-		}
+		wake.Sleep(ctx, rewatch)
 	}
 }
 

@@ -201,7 +201,7 @@ func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last 
 			o.containers[one.container][one.resource] = grants[i]
 		}
 	} else {
-		delay := min(max(2*last, m.times.firstRetry), m.times.lastRetry)
+		delay := m.times.retry.Next(last)
 		// What was reserved is free. No new generation: two pods that a plugin refuses would
 		// have each other's allocation retried without end.
 		m.freedLocked(&n)

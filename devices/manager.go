@@ -11,6 +11,7 @@ import (
 
 	"podd/internal/checkpoint"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Waker is told what has changed. None of the calls may block.
@@ -41,9 +42,9 @@ type times struct {
 	// settle is how long after the start pods wait for plugins that have not registered again,
 	// newcomers how long static pods do for those of which nothing is known.
 	settle, newcomers time.Duration
-	// firstRetry and lastRetry are between attempts to admit a pod whose plugin has
+	// retry is between attempts to admit a pod whose plugin has
 	// returned an error.
-	firstRetry, lastRetry time.Duration
+	retry wake.Backoff
 }
 
 // Upstream has no deadline for Allocate, GetPreferredAllocation and GetDevicePluginOptions;
@@ -51,7 +52,7 @@ type times struct {
 // endpointStopGracePeriod. Upstream's own plugins take ten seconds to register again.
 var upstreamTimes = times{
 	dial: 10 * time.Second, options: 10 * time.Second, allocate: 2 * time.Minute, prefer: 30 * time.Second, preStart: 30 * time.Second,
-	grace: 5 * time.Minute, settle: 30 * time.Second, newcomers: 10 * time.Second, firstRetry: 10 * time.Second, lastRetry: 5 * time.Minute,
+	grace: 5 * time.Minute, settle: 30 * time.Second, newcomers: 10 * time.Second, retry: wake.Backoff{First: 10 * time.Second, Last: 5 * time.Minute},
 }
 
 // Manager has the node's device plugins and what pods have of their devices. Create it
@@ -63,7 +64,7 @@ type Manager struct {
 	log        *slog.Logger
 	metrics    *metrics
 	times      times
-	poke       chan struct{} // capacity 1: there are tasks, or other deadlines
+	poke       wake.Signal // there are tasks, or other deadlines
 
 	saving sync.Mutex // held while the checkpoint is written
 
@@ -89,7 +90,7 @@ type Manager struct {
 func New(c Config) *Manager {
 	m := &Manager{
 		dir: filepath.Join(c.RootDir, "device-plugins"), checkpoint: newCheckpoint(filepath.Join(c.RootDir, "devices.json")),
-		waker: c.Waker, log: c.Log, metrics: newMetrics(c.Metrics), times: upstreamTimes, poke: make(chan struct{}, 1),
+		waker: c.Waker, log: c.Log, metrics: newMetrics(c.Metrics), times: upstreamTimes, poke: wake.New(),
 		resources: map[string]*resource{}, pods: map[pod.UID]*owner{}, waiting: map[pod.UID]bool{},
 	}
 	m.settled, m.newcomers = time.Now().Add(m.times.settle), time.Now().Add(m.times.newcomers)
@@ -168,10 +169,7 @@ func (m *Manager) taskLocked(task func(context.Context)) {
 }
 
 func (m *Manager) pokeRun() {
-	select {
-	case m.poke <- struct{}{}:
-	default:
-	}
+	m.poke.Notify()
 }
 
 // news is who is to be told of a change, once the lock is free.

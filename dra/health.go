@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +15,7 @@ import (
 
 	"podd/internal/pluginconn"
 	"podd/internal/pod"
+	"podd/internal/text"
 )
 
 const (
@@ -116,11 +116,12 @@ func (m *Manager) healthOf(d *healthapi.DeviceHealth, now time.Time) deviceHealt
 }
 
 // messageOf cuts a message as upstream does, but between characters.
-func messageOf(text string) string {
-	if len(text) <= v1.ResourceHealthMessageMaxLength {
-		return text
+func messageOf(message string) string {
+	if len(message) <= v1.ResourceHealthMessageMaxLength {
+		return message
 	}
-	return strings.ToValidUTF8(text[:v1.ResourceHealthMessageMaxLength-len("...")], "") + "..."
+	const mark = "..."
+	return text.CutWith(message, v1.ResourceHealthMessageMaxLength-len(mark), mark)
 }
 
 // forgetHealth says that an instance reports nothing.

@@ -15,6 +15,7 @@ import (
 	"podd/internal/checkpoint"
 	"podd/internal/keylock"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Cluster is the apiserver. Both calls block until it has answered, or ctx ends.
@@ -44,7 +45,7 @@ type times struct {
 	call time.Duration // of a driver
 	// away is how long a driver may be away before its ResourceSlices are deleted.
 	away                 time.Duration
-	firstWipe, lastWipe  time.Duration // between attempts to delete them
+	wipe                 wake.Backoff  // between attempts to delete them
 	leftovers            time.Duration // between attempts to unprepare what gone pods had
 	healthRetry, healthy time.Duration // until another stream; how long what one says holds
 }
@@ -52,7 +53,7 @@ type times struct {
 // Upstream's: defaultClientCallTimeout, defaultWipingDelay, wipeResourceSlices,
 // defaultReconcilePeriod, DRAPluginManager.add and DefaultHealthTimeout.
 var upstreamTimes = times{
-	call: 45 * time.Second, away: 30 * time.Second, firstWipe: time.Second, lastWipe: 5 * time.Minute,
+	call: 45 * time.Second, away: 30 * time.Second, wipe: wake.Backoff{First: time.Second, Last: 5 * time.Minute},
 	leftovers: time.Minute, healthRetry: 5 * time.Second, healthy: 30 * time.Second,
 }
 
@@ -65,10 +66,10 @@ type Manager struct {
 	log        *slog.Logger
 	metrics    *metrics
 	times      times
-	poke       chan struct{} // capacity 1: there are tasks, or other deadlines
+	poke       wake.Signal // there are tasks, or other deadlines
 
 	gates  keylock.Locks[string] // by claim.key: who calls drivers for a claim
-	saving sync.Mutex    // held while the checkpoint is written
+	saving sync.Mutex            // held while the checkpoint is written
 
 	mu sync.Mutex // guards what follows
 	// claims are those that pods use, by key. Whoever changes one has its gate, too.
@@ -98,7 +99,7 @@ type Manager struct {
 func New(c Config) *Manager {
 	m := &Manager{
 		checkpoint: newCheckpoint(filepath.Join(c.RootDir, "dra.json")), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
-		times: upstreamTimes, poke: make(chan struct{}, 1),
+		times: upstreamTimes, poke: wake.New(),
 		claims: map[string]*claim{}, drivers: map[string][]*instance{}, known: map[string]bool{},
 		waiting: map[string]map[pod.UID]bool{}, leftovers: map[pod.UID]bool{}, wipes: map[string]time.Time{}, wiping: map[string]*wipe{},
 	}
@@ -163,10 +164,7 @@ func (m *Manager) taskLocked(task func(context.Context)) {
 }
 
 func (m *Manager) pokeRun() {
-	select {
-	case m.poke <- struct{}{}:
-	default:
-	}
+	m.poke.Notify()
 }
 
 // tell wakes pods; the lock must be free.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podd/internal/wake"
 )
 
 // wipe is a deletion of a driver's ResourceSlices in progress. cancel gives it up: the driver
@@ -54,16 +56,13 @@ func (m *Manager) wipeLocked(driver string) {
 
 // deleteSlices tries until it succeeds or ctx ends.
 func (m *Manager) deleteSlices(ctx context.Context, driver string) {
-	for delay := m.times.firstWipe; ctx.Err() == nil; delay = min(2*delay, m.times.lastWipe) {
+	for delay := m.times.wipe.First; ctx.Err() == nil; delay = m.times.wipe.Next(delay) {
 		err := m.cluster.DeleteResourceSlices(ctx, m.node, driver)
 		if err == nil || apierrors.IsNotFound(err) { // a cluster that does not have such objects
 			m.log.Debug("deleted ResourceSlices", "driver", driver)
 			return
 		}
 		m.log.Debug("cannot delete ResourceSlices: trying again", "driver", driver, "error", err, "retry_in", delay)
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay):
-		}
+		wake.Sleep(ctx, delay)
 	}
 }

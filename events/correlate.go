@@ -3,6 +3,8 @@ package events
 import (
 	"hash/fnv"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // The rules by which many events are told as few, client-go's (tools/record,
@@ -73,12 +75,13 @@ func (h *history) allowLocked(a about, now time.Time) bool {
 	b := h.fresh[a]
 	if b == nil {
 		if len(h.fresh) >= mostThings {
-			evict(h.fresh, func(b *bucket) time.Time { return b.filled })
+			evict(h.fresh, func(b *allowance) time.Time { return b.used })
 		}
-		b = &bucket{left: newBurst, filled: now}
+		b = &allowance{Limiter: rate.NewLimiter(rate.Every(newEvery), newBurst)}
 		h.fresh[a] = b
 	}
-	return b.take(now, newBurst, newEvery)
+	b.used = now
+	return b.AllowN(now, 1)
 }
 
 // evict removes what was not used for longest.
@@ -93,20 +96,8 @@ func evict[K comparable, V any](m map[K]V, used func(V) time.Time) {
 	delete(m, oldest)
 }
 
-// bucket is an allowance that fills up with time.
-type bucket struct {
-	left   float64
-	filled time.Time
-}
-
-// take takes one, of at most burst, of which one comes back each time every has
-// passed.
-func (b *bucket) take(now time.Time, burst float64, every time.Duration) bool {
-	b.left = min(burst, b.left+now.Sub(b.filled).Seconds()/every.Seconds())
-	b.filled = now
-	if b.left < 1 {
-		return false
-	}
-	b.left--
-	return true
+// allowance is how many new events there may be about one thing.
+type allowance struct {
+	*rate.Limiter
+	used time.Time
 }

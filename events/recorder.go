@@ -12,11 +12,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podd/internal/broadcast"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -54,7 +55,7 @@ type Recorder struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
-	changes broadcast.Broadcaster
+	changes wake.Broadcaster
 
 	mu    sync.Mutex
 	pods  map[pod.UID]*history
@@ -68,8 +69,8 @@ type history struct {
 	events []*entry
 	kinds  map[kind]*similar
 	// fresh allows new events by what they are about; lines allows log lines.
-	fresh map[about]*bucket
-	lines bucket
+	fresh map[about]*allowance
+	lines *rate.Limiter
 	gone  bool
 }
 
@@ -139,7 +140,7 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 	r.mu.Lock()
 	h := r.pods[object.UID]
 	if h == nil {
-		h = &history{kinds: map[kind]*similar{}, fresh: map[about]*bucket{}, lines: bucket{left: logBurst, filled: now}}
+		h = &history{kinds: map[kind]*similar{}, fresh: map[about]*allowance{}, lines: rate.NewLimiter(rate.Every(time.Minute/logPerMinute), logBurst)}
 		r.pods[object.UID] = h
 	}
 	e := r.addLocked(h, object, news{eventType, reason, short(message, MaxMessage)}, now)
@@ -274,7 +275,7 @@ func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
 	if e.event.Type != v1.EventTypeWarning || now.Sub(e.logged) < logEvery {
 		return slog.LevelDebug
 	}
-	if !h.lines.take(now, logBurst, time.Minute/logPerMinute) {
+	if !h.lines.AllowN(now, 1) {
 		return slog.LevelDebug
 	}
 	e.logged = now

@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/wake"
 )
 
 // Client writes events to an apiserver. The methods return the apiserver's errors
@@ -22,9 +24,6 @@ type Client interface {
 }
 
 const (
-	// firstUploadRetry doubles up to lastUploadRetry while the apiserver does not answer.
-	firstUploadRetry = 500 * time.Millisecond
-	lastUploadRetry  = 10 * time.Second
 	// tooOld is when the apiserver itself forgets an event (--event-ttl).
 	tooOld = time.Hour
 	// patience is how long an event of type Normal waits at most while the node is in a
@@ -32,6 +31,9 @@ const (
 	patience  = 10 * time.Second
 	lookAgain = time.Second
 )
+
+// uploadRetry is while the apiserver does not answer.
+var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
 
 // Uploader sends a Recorder's events to an apiserver: each as it is by then, however often
 // it was repeated meanwhile. Create it with NewUploader, and Run it once.
@@ -93,7 +95,7 @@ func (u *Uploader) Run(ctx context.Context) error {
 			if delay == 0 {
 				u.log.Warn("cannot send events to the apiserver: trying again", "error", err)
 			}
-			delay = min(max(2*delay, firstUploadRetry), lastUploadRetry)
+			delay = uploadRetry.Next(delay)
 			again = time.After(delay)
 		} else {
 			delay = 0

@@ -14,6 +14,7 @@ import (
 
 	"podd/eviction/threshold"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -159,24 +160,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	for {
 		wait := m.look(ctx)
 		// An alarm that goes off all the time has the node looked at once a second.
-		if !sleep(ctx, min(wait, soon), nil) || !sleep(ctx, wait-soon, alarm) {
+		if !wake.Sleep(ctx, min(wait, soon)) || wait > soon && !wake.Until(ctx, alarm, time.Now().Add(wait-soon)) {
 			return ctx.Err()
 		}
 	}
-}
-
-// sleep returns early at an alarm, and returns false if ctx ends.
-func sleep(ctx context.Context, d time.Duration, alarm <-chan struct{}) bool {
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-alarm:
-		case <-ctx.Done():
-		}
-	}
-	return ctx.Err() == nil
 }
 
 // look measures, decides and acts once. It returns the time until the next look.

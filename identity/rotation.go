@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Config is what a Rotation is made of.
@@ -57,7 +58,7 @@ const (
 type Rotation struct {
 	cfg  Config
 	log  *slog.Logger
-	poke chan struct{} // capacity 1
+	poke wake.Signal
 	// initial is what the Store does not have; nil for none.
 	initial *Pair
 
@@ -71,7 +72,7 @@ type Rotation struct {
 // New returns a Rotation with the pair that the Store has, or with initial (which may be
 // nil) if that is none or has expired.
 func New(cfg Config, initial *Pair) *Rotation {
-	r := &Rotation{cfg: cfg, log: cfg.Log.With("signer", cfg.Signer), poke: make(chan struct{}, 1)}
+	r := &Rotation{cfg: cfg, log: cfg.Log.With("signer", cfg.Signer), poke: wake.New()}
 	now := time.Now()
 	stored, err := cfg.Store.Current()
 	switch {
@@ -125,10 +126,7 @@ func (r *Rotation) Adopt(p *Pair) {
 
 // Wake says that the Template may return something else.
 func (r *Rotation) Wake() {
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
+	r.poke.Notify()
 }
 
 // Problems returns why there is no new certificate, if it is time for one.
@@ -166,13 +164,8 @@ func (r *Rotation) Run(ctx context.Context) error {
 
 // sleep returns early if the Rotation is woken.
 func (r *Rotation) sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-r.poke:
-	case <-time.After(d):
+	if d > 0 {
+		wake.Until(ctx, r.poke, time.Now().Add(d))
 	}
 }
 
@@ -180,12 +173,12 @@ func (r *Rotation) sleep(ctx context.Context, d time.Duration) {
 // the last time.
 func backOff(last time.Duration, err error) time.Duration {
 	if _, refused := errors.AsType[*refusedError](err); refused {
-		return min(max(2*last, refusedRetry), lastRefusedRetry)
+		return wake.Backoff{First: refusedRetry, Last: lastRefusedRetry}.Next(last)
 	}
 	if errors.Is(err, errNeedless) {
 		return 0
 	}
-	return min(max(2*last, firstRetry), lastRetry)
+	return wake.Backoff{First: firstRetry, Last: lastRetry}.Next(last)
 }
 
 // untilDue returns how long nothing is to be done, at most maxSleep; 0 if a new certificate

@@ -134,7 +134,7 @@ func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again t
 			i++
 			continue
 		}
-		if wait := l.rate.take(time.Now()); wait > 0 {
+		if wait := take(l.rate, time.Now()); wait > 0 {
 			return wait
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)

@@ -3,7 +3,10 @@ package images
 import (
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // The kubelet's constants (pkg/kubelet/kubelet.go: imageBackOffPeriod,
@@ -35,44 +38,29 @@ type backoff struct {
 // starts anew (say, the registry is back and now requires credentials); a
 // registry's Retry-After takes precedence if it is longer.
 func (b backoff) next(now time.Time, why cause, hint time.Duration, message string) backoff {
-	delay := backoffFirst
-	if b.delay > 0 && b.cause == why && now.Sub(b.since) < backoffForget {
-		delay = min(2*b.delay, backoffMax)
+	if b.cause != why || now.Sub(b.since) >= backoffForget {
+		b.delay = 0
 	}
+	delay := wake.Backoff{First: backoffFirst, Last: backoffMax}.Next(b.delay)
 	return backoff{delay: max(delay, hint), since: now, cause: why, message: message}
 }
 
 func (b backoff) until() time.Time { return b.since.Add(b.delay) }
 
-// bucket is a token bucket: burst at once, then qps per second. The zero value
-// does not limit.
-type bucket struct {
-	qps    float64
-	burst  float64
-	tokens float64
-	at     time.Time
-}
-
-func newBucket(qps float64, burst int) bucket {
+// newRate allows burst pulls at once, then qps a second; any number if qps is 0.
+func newRate(qps float64, burst int) *rate.Limiter {
 	if qps <= 0 {
-		return bucket{}
+		return rate.NewLimiter(rate.Inf, 1)
 	}
-	b := float64(max(burst, 1))
-	return bucket{qps: qps, burst: b, tokens: b}
+	return rate.NewLimiter(rate.Limit(qps), max(burst, 1))
 }
 
 // take takes a token, or returns after how long there will be one.
-func (b *bucket) take(now time.Time) time.Duration {
-	if b.qps == 0 {
-		return 0
+func take(l *rate.Limiter, now time.Time) time.Duration {
+	r := l.ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait > 0 {
+		r.CancelAt(now)
 	}
-	if !b.at.IsZero() {
-		b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.qps)
-	}
-	b.at = now
-	if b.tokens >= 1 {
-		b.tokens--
-		return 0
-	}
-	return time.Duration((1-b.tokens)/b.qps*float64(time.Second)) + time.Millisecond
+	return wait
 }

@@ -379,25 +379,25 @@ func TestABackOffIsForgottenAfterTwiceItsLongest(t *testing.T) {
 // burst.
 func TestTheRateLimitSavesUpNoMoreThanABurst(t *testing.T) {
 	now := time.Now()
-	b := newBucket(2, 3)
+	b := newRate(2, 3)
 	for round := range 2 {
 		for i := range 3 {
-			if wait := b.take(now); wait != 0 {
+			if wait := take(b, now); wait != 0 {
 				t.Errorf("round %d, pull %d of the burst: got a wait of %v, want none", round, i, wait)
 			}
 		}
-		if wait := b.take(now); wait < 500*time.Millisecond || wait > 502*time.Millisecond {
+		if wait := take(b, now); wait < 500*time.Millisecond || wait > 502*time.Millisecond {
 			t.Errorf("round %d, after the burst: got a wait of %v, want half a second", round, wait)
 		}
 		now = now.Add(time.Hour)
 	}
-	unlimited, one := newBucket(0, 1), newBucket(1, 0)
+	unlimited, one := newRate(0, 1), newRate(1, 0)
 	for range 100 {
-		if wait := unlimited.take(now); wait != 0 {
+		if wait := take(unlimited, now); wait != 0 {
 			t.Fatalf("no limit: got a wait of %v", wait)
 		}
 	}
-	if first, second := one.take(now), one.take(now); first != 0 || second < time.Second {
+	if first, second := take(one, now), take(one, now); first != 0 || second < time.Second {
 		t.Errorf("a burst of 0: got waits of %v and %v, want one at once, then one a second", first, second)
 	}
 }

@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/imageref"
 	"podd/internal/pod"
+	"podd/internal/text"
+	"podd/internal/wake"
 )
 
 const (
@@ -100,7 +103,7 @@ type Puller struct {
 	log     *slog.Logger
 	metrics *pullMetrics
 
-	poke chan struct{} // wakes Run; capacity 1
+	poke wake.Signal // wakes Run; capacity 1
 
 	mu      sync.Mutex // guards everything below
 	wants   map[wantKey]*want
@@ -111,7 +114,7 @@ type Puller struct {
 	active  int            // those of them that hold a slot
 	perReg  map[string]int // the active ones by registry
 	allReg  map[string]int // all by registry
-	rate    bucket
+	rate    *rate.Limiter
 	// adopted: what earlier pulls left behind has been recorded.
 	adopted bool
 }
@@ -150,9 +153,9 @@ func NewPuller(cfg PullConfig) *Puller {
 		cfg.Runtime = archivesFirst{cfg.Runtime, cfg.Archives}
 	}
 	return &Puller{
-		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer), poke: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer), poke: wake.New(),
 		wants: map[wantKey]*want{}, backoff: map[backoffKey]backoff{}, ops: map[opKey]*op{},
-		perReg: map[string]int{}, allReg: map[string]int{}, rate: newBucket(cfg.QPS, cfg.Burst),
+		perReg: map[string]int{}, allReg: map[string]int{}, rate: newRate(cfg.QPS, cfg.Burst),
 	}
 }
 
@@ -162,25 +165,19 @@ func (l *Puller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
-		var again <-chan time.Time
+		var again time.Time
 		if wait := l.dispatch(ctx, &running); wait > 0 {
-			again = time.After(wait)
+			again = time.Now().Add(wait)
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Until(ctx, l.poke, again) {
 			return context.Cause(ctx)
-		case <-l.poke:
-		case <-again:
 		}
 	}
 }
 
 // wake makes Run process the queue.
 func (l *Puller) wake() {
-	select {
-	case l.poke <- struct{}{}:
-	default:
-	}
+	l.poke.Notify()
 }
 
 // Forget drops everything that a pod requested. A pull that nobody else needs is
@@ -260,9 +257,4 @@ func criReason(err error) (reason, rest string) {
 	return "", ""
 }
 
-func bounded(text string) string {
-	if len(text) <= maxPullMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxPullMessage], "") + "…"
-}
+func bounded(message string) string { return text.Cut(message, maxPullMessage) }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -60,7 +61,7 @@ type Rotator struct {
 
 	mu    sync.Mutex // guards everything below
 	seen  map[string]*watched
-	early chan struct{} // capacity 1: an early check was scheduled
+	early wake.Signal // an early check was scheduled
 }
 
 // watched is one running container's log.
@@ -84,7 +85,7 @@ func New(cfg Config) *Rotator {
 	return &Rotator{
 		cfg: cfg, log: cfg.Log, metrics: m, places: make(chan struct{}, together),
 		tidier: newTidier(max(cfg.MaxFiles, minimumFiles)-1, cfg.Log, m),
-		seen:   map[string]*watched{}, early: make(chan struct{}, 1),
+		seen:   map[string]*watched{}, early: wake.New(),
 	}
 }
 
@@ -232,10 +233,7 @@ func (r *Rotator) rotated(w *watched, info fs.FileInfo, err error) {
 	r.metrics.rotations.WithLabelValues("ok").Inc()
 	w.before = sighting{at: time.Now()}
 	w.early = w.before.at.Add(soonest) // it may fill up again quickly
-	select {
-	case r.early <- struct{}{}:
-	default:
-	}
+	r.early.Notify()
 }
 
 // complainLocked logs an error of a container's log, unless it was the last one, too.

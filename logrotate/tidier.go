@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"podd/internal/wake"
 )
 
 // rest is how long a worker rests after compressing, in times of what it took: a
@@ -29,11 +31,11 @@ type tidier struct {
 	mu    sync.Mutex
 	queue []string          // live logs whose files are to be compressed; guarded by mu
 	busy  map[string]string // live log → half-made file; guarded by mu
-	poke  chan struct{}
+	poke  wake.Signal
 }
 
 func newTidier(keep int, log *slog.Logger, m *metrics) *tidier {
-	return &tidier{keep: keep, log: log, metrics: m, sync: (*os.File).Sync, busy: map[string]string{}, poke: make(chan struct{}, 1)}
+	return &tidier{keep: keep, log: log, metrics: m, sync: (*os.File).Sync, busy: map[string]string{}, poke: wake.New()}
 }
 
 // rotated removes at once what is too much of log, which is name in d, and
@@ -52,10 +54,7 @@ func (t *tidier) rotated(log string, d dir, name string) {
 }
 
 func (t *tidier) pokeLocked() {
-	select {
-	case t.poke <- struct{}{}:
-	default:
-	}
+	t.poke.Notify()
 }
 
 // prune removes the surplus of rotated files of a live log.

@@ -11,7 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/internal/logonce"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Client changes pods in an apiserver. The methods return the apiserver's errors
@@ -46,7 +48,7 @@ type Config struct {
 // may be called by anybody at any time, and none blocks.
 type Manager struct {
 	cfg  Config
-	poke chan struct{} // capacity 1
+	poke wake.Signal
 
 	mu sync.Mutex
 	// static are the desired pods of the other sources, by name; complete says that each of
@@ -70,15 +72,15 @@ func (n name) String() string { return n.namespace + "/" + n.name }
 
 // failure is of a request about a pod.
 type failure struct {
-	hash  string // of the static pod that it was for
-	text  string
-	delay time.Duration
-	until time.Time
+	hash    string // of the static pod that it was for
+	failure logonce.Failure
+	delay   time.Duration
+	until   time.Time
 }
 
 // New returns a Manager that knows no pods.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, poke: make(chan struct{}, 1), failures: make(map[name]failure)}
+	return &Manager{cfg: cfg, poke: wake.New(), failures: make(map[name]failure)}
 }
 
 // Desired takes all pods of the sources other than the apiserver; complete says that each of
@@ -110,10 +112,7 @@ func (m *Manager) Seen(pods []*v1.Pod) {
 
 // Wake has the mirror pods compared anew: a pod has gone from the node.
 func (m *Manager) Wake() {
-	select {
-	case m.poke <- struct{}{}:
-	default:
-	}
+	m.poke.Notify()
 }
 
 // Run maintains the mirror pods until ctx ends. The Node must be registered.
@@ -169,11 +168,10 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 			delete(m.failures, of)
 			continue
 		}
-		if last.text != err.Error() && !apierrors.IsNotFound(err) {
-			last.text = err.Error()
+		if !apierrors.IsNotFound(err) && last.failure.New(err) {
 			m.cfg.Log.Warn("cannot show a static pod in the cluster: it runs all the same", "pod", of.String(), "error", err)
 		}
-		last.delay = min(max(2*last.delay, firstRetry), lastRetry)
+		last.delay = wake.Backoff{First: firstRetry, Last: lastRetry}.Next(last.delay)
 		last.until = time.Now().Add(last.delay)
 		m.failures[of] = last
 		if next.IsZero() || last.until.Before(next) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // server is an apiserver that shows its pods to a Manager after each change.
@@ -29,7 +30,7 @@ type server struct {
 	refuse  error
 	calls   []string
 	serial  int
-	changes chan struct{}
+	changes wake.Signal
 	left    bool         // nobody listens to changes any more
 	log     bytes.Buffer // of the Manager
 }
@@ -92,7 +93,7 @@ func static(name, hash string) *pod.Desired {
 // run starts a Manager beside a server; here are the statuses of pods that are on the node.
 func run(t *testing.T, here map[pod.UID]*v1.PodStatus) *server {
 	t.Helper()
-	s := &server{pods: map[string]*v1.Pod{}, changes: make(chan struct{}, 1)}
+	s := &server{pods: map[string]*v1.Pod{}, changes: wake.New()}
 	s.manager = New(Config{
 		Client: s, Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}} },
 		Status: func(uid pod.UID) *v1.PodStatus { return here[uid] }, Changes: func() (<-chan struct{}, func()) { return s.changes, func() { s.left = true } },

@@ -15,6 +15,7 @@ import (
 	"podd/cni"
 	"podd/cri"
 	"podd/internal/pod"
+	"podd/internal/wake"
 	"podd/objects"
 	"podd/podfs"
 )
@@ -40,7 +41,7 @@ type sandboxes struct {
 	*cri.Client
 	network *cni.Network // nil if podd does not manage the network
 	objects *objects.Store
-	failed  poke
+	failed  wake.Signal
 	image   sandboxImage
 }
 
@@ -91,7 +92,7 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 	if err != nil && !errors.Is(err, pod.ErrUnavailable) && !errors.Is(err, pod.ErrNetworkNotReady) && !errors.Is(err, pod.ErrNameReserved) && s.image.restored(ctx) {
 		id, err = s.Client.RunSandbox(ctx, req)
 	}
-	s.failed.on(err)
+	notifyIf(s.failed, err)
 	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && bundle.Abandoned(ctx, s.Endpoint(), taken.Holder) {
 		return id, fmt.Errorf("%w; %w", err, pod.ErrNameLost)
 	}
@@ -112,32 +113,25 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 // it, and not its record.
 func (s sandboxes) RemoveSandbox(ctx context.Context, id string) error {
 	err := s.Client.RemoveSandbox(ctx, id)
-	s.failed.on(err)
+	notifyIf(s.failed, err)
 	return err
 }
 
 // containers reports failed starts.
 type containers struct {
 	*cri.Client
-	failed poke
+	failed wake.Signal
 }
 
 func (c containers) StartContainer(ctx context.Context, id string) error {
 	err := c.Client.StartContainer(ctx, id)
-	c.failed.on(err)
+	notifyIf(c.failed, err)
 	return err
 }
 
-// poke notifies one reader, unless a notification is pending already.
-type poke chan<- struct{}
-
-func (p poke) on(err error) {
-	if err == nil {
-		return
-	}
-	select {
-	case p <- struct{}{}:
-	default:
+func notifyIf(s wake.Signal, err error) {
+	if err != nil {
+		s.Notify()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/config"
+	"podd/internal/wake"
 )
 
 // nodeAddresses are the node's, primary first: those of --node-ip, or one; none if it has no
@@ -55,14 +56,10 @@ func (a *nodeAddresses) run(ctx context.Context, every time.Duration) error {
 	}
 	a.ask(ctx, firstAnswer)
 	close(a.asked)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(every):
-		}
+	for wake.Sleep(ctx, every) {
 		a.ask(ctx, lastAnswer)
 	}
+	return ctx.Err()
 }
 
 func (a *nodeAddresses) ask(ctx context.Context, limit time.Duration) {

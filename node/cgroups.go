@@ -14,6 +14,7 @@ import (
 	"podd/config"
 	"podd/cri"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // cgroupTree returns podd's part of the cgroup hierarchies, for a driver.
@@ -35,7 +36,7 @@ func cgroupRoot(cfg *config.Config) string {
 type podCgroups struct {
 	*cgroup.Tree
 	client *cri.Client
-	failed poke
+	failed wake.Signal
 	// durations is by operation; Ensure of a cgroup that is as it should be counts as a
 	// creation, too.
 	durations *prometheus.HistogramVec
@@ -61,7 +62,7 @@ func (c podCgroups) timed(operation string, begin time.Time) {
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	defer c.timed("destroy", time.Now())
 	err := c.Tree.Remove(ctx, p.UID)
-	c.failed.on(err)
+	notifyIf(c.failed, err)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"podd/cri"
 	"podd/internal/instance"
 	"podd/internal/pod"
+	"podd/internal/wake"
 	"podd/node/bundled"
 )
 
@@ -150,7 +151,7 @@ func (n *Node) greet(ctx context.Context) (Facts, error) {
 			n.log.Warn("waiting for the container runtime", "error", err)
 		}
 		n.notifier.Status("waiting for the container runtime: " + err.Error())
-		sleep(ctx, askAgain)
+		wake.Sleep(ctx, askAgain)
 	}
 }
 
@@ -185,18 +186,8 @@ func (n *Node) renewNetwork(ctx context.Context) {
 // recovered is called when the runtime responds again after it did not.
 func (n *Node) recovered() {
 	n.agent.WakeAll()
-	select {
-	case n.runtimeBack <- struct{}{}:
-	default: // one is pending already
-	}
+	n.runtimeBack.Notify()
 	if n.supervisor == nil {
 		n.noteRuntime(time.Time{})
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }

@@ -71,10 +71,7 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 		Imported: func(refs []string) {
 			n.images.Imported(refs)
 			n.nodeImages.Changed()
-			select {
-			case n.imported <- struct{}{}: // capacity 1
-			default:
-			}
+			n.imported.Notify()
 		},
 	})
 }

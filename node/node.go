@@ -29,6 +29,7 @@ import (
 	"podd/internal/budget"
 	"podd/internal/instance"
 	"podd/internal/pod"
+	"podd/internal/wake"
 	"podd/node/capacity"
 	"podd/objects"
 	"podd/pleg"
@@ -108,7 +109,7 @@ type Node struct {
 	// zero if unknown.
 	runtimeUp chan time.Time
 	// runtimeBack is poked when the runtime responds again after it did not.
-	runtimeBack chan struct{}
+	runtimeBack wake.Signal
 	// ready receives the agent's parts, once.
 	ready chan agent.Parts
 }
@@ -120,7 +121,7 @@ func New(c Config) (*Node, error) {
 	c.RuntimeRootDir = cmp.Or(c.RuntimeRootDir, cfg.RootDir)
 	n := &Node{
 		cfg: cfg, own: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
-		runtimeUp: make(chan time.Time, 1), runtimeBack: make(chan struct{}, 1), ready: make(chan agent.Parts, 1),
+		runtimeUp: make(chan time.Time, 1), runtimeBack: wake.New(), ready: make(chan agent.Parts, 1),
 	}
 	n.budget = budget.New(n.registry)
 	server.RegisterProcess(n.registry, cfg.NodeName, c.Version)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/wake"
 )
 
 // podNetwork is the bundled runtime's (cni.Network).
@@ -39,7 +41,7 @@ type podCIDR struct {
 	settled func(ctx context.Context)
 	changed func()
 	log     *slog.Logger
-	poke    chan struct{} // capacity 1
+	poke    wake.Signal
 
 	mu    sync.Mutex
 	given []string // the Node's, read-only
@@ -55,10 +57,7 @@ func (p *podCIDR) seen(of *v1.Node) {
 	p.mu.Lock()
 	p.given = given
 	p.mu.Unlock()
-	select {
-	case p.poke <- struct{}{}:
-	default:
-	}
+	p.poke.Notify()
 }
 
 // notReady says why pods would not get the addresses that the cluster expects; nil if they
@@ -154,7 +153,7 @@ const settleTime = 5 * time.Second
 
 // newPodCIDR builds what takes up the Node's podCIDRs.
 func (n *parts) newPodCIDR() *podCIDR {
-	p := &podCIDR{configured: n.cfg.PodCIDR, log: n.log, poke: make(chan struct{}, 1), settled: n.awaitNetwork, changed: func() {
+	p := &podCIDR{configured: n.cfg.PodCIDR, log: n.log, poke: wake.New(), settled: n.awaitNetwork, changed: func() {
 		n.membership.registrar.Poke()
 		n.agent.WakeAll()
 	}}
@@ -175,7 +174,7 @@ func (n *parts) awaitNetwork(ctx context.Context) {
 		if s, err := n.conn.Status(ctx); err == nil && s.Network.OK {
 			return
 		}
-		sleep(ctx, 50*time.Millisecond)
+		wake.Sleep(ctx, 50*time.Millisecond)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/cri/critest"
+	"podd/internal/wake"
 )
 
 // pretendNetwork records what it was told, and fails with err.
@@ -70,7 +71,7 @@ func aPodCIDR(t *testing.T, change func(*podCIDR)) (p *podCIDR, log *strings.Bui
 	t.Helper()
 	log = &strings.Builder{}
 	p = &podCIDR{
-		settled: func(context.Context) {}, changed: func() {}, log: slog.New(slog.NewTextHandler(log, nil)), poke: make(chan struct{}, 1),
+		settled: func(context.Context) {}, changed: func() {}, log: slog.New(slog.NewTextHandler(log, nil)), poke: wake.New(),
 	}
 	change(p)
 	ctx, stop := context.WithCancel(t.Context())

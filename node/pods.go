@@ -21,6 +21,7 @@ import (
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
+	"podd/internal/wake"
 	"podd/nodestatus"
 	"podd/podenv"
 	"podd/podfs"
@@ -78,8 +79,8 @@ type parts struct {
 	hooks      *hooks.Runner
 	keep       housekeeping
 
-	imported   chan struct{} // poked when images were imported from the image directory
-	callFailed chan struct{} // poked when a sandbox or container could not be started, or a sandbox or cgroup not be removed
+	imported   wake.Signal // notified when images were imported from the image directory
+	callFailed wake.Signal // notified when a sandbox or container could not be started, or a sandbox or cgroup not be removed
 }
 
 // answers implements server.Runtime with the second stage.
@@ -87,7 +88,7 @@ type answers struct{ *parts }
 
 // assemble builds the second stage, bottom up, and starts none of it.
 func (n *Node) assemble(facts Facts) (*parts, error) {
-	p := &parts{Node: n, facts: facts, imported: make(chan struct{}, 1), callFailed: make(chan struct{}, 1)}
+	p := &parts{Node: n, facts: facts, imported: wake.New(), callFailed: wake.New()}
 	p.cgroups = n.cgroupTree(facts.CgroupDriver)
 	p.oom = cgroup.NewOOMWitness(p.cgroups.Kills, n.log)
 	options := n.specOptions(facts)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -16,6 +15,7 @@ import (
 	"podd/agent"
 	"podd/bundle"
 	"podd/cri"
+	"podd/internal/pluginconn"
 	"podd/internal/pod"
 	"podd/stats"
 	"podd/volumes/usage"
@@ -60,7 +60,7 @@ func (l layers) dir(ctx context.Context, id string) string {
 
 // dialContainerd connects to containerd's own API, which is on the socket of its CRI.
 func dialContainerd(client *cri.Client) (*grpc.ClientConn, error) {
-	return grpc.NewClient(client.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return pluginconn.Dial(client.Endpoint(), pod.MaxRuntimeMessage)
 }
 
 // limits returns what watches pods' storage limits, or nil if the configuration

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/logonce"
 	"podd/internal/pod"
 )
 
@@ -38,8 +39,8 @@ type Images struct {
 	mu    sync.Mutex
 	known []v1.ContainerImage
 	// asked is when known was asked for; zero if something has changed since.
-	asked time.Time
-	told  string
+	asked   time.Time
+	failure logonce.Failure
 }
 
 // NewImages returns Images of which nothing is known yet.
@@ -74,13 +75,13 @@ func (i *Images) Now(ctx context.Context) []v1.ContainerImage {
 	defer i.mu.Unlock()
 	if err != nil {
 		i.asked = time.Time{}
-		if ctx.Err() == nil && i.told != err.Error() {
-			i.told = err.Error()
+		if ctx.Err() == nil && i.failure.New(err) {
 			i.cfg.Log.Warn("cannot list the images for the node's status: it shows the last known ones", "error", err)
 		}
 		return i.known
 	}
-	i.told, i.known = "", containerImages(all, i.cfg.Max)
+	i.failure.Over()
+	i.known = containerImages(all, i.cfg.Max)
 	return i.known
 }
 

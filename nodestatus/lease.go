@@ -14,7 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/internal/logonce"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // LeaseClient reads and writes the node's Lease.
@@ -43,8 +45,8 @@ type LeaseConfig struct {
 type Lease struct {
 	cfg LeaseConfig
 	// last is the Lease as the apiserver stored it; nil if that is not known.
-	last *coordinationv1.Lease
-	told string
+	last    *coordinationv1.Lease
+	failure logonce.Failure
 	// own are the times of renewal that the Lease may have by this podd: the last one that
 	// was stored, and later ones that may have been. Empty before the first.
 	own []time.Time
@@ -135,39 +137,36 @@ const leaseRetry = 200 * time.Millisecond
 // Run renews the Lease until ctx ends.
 func (l *Lease) Run(ctx context.Context) error {
 	every := l.cfg.Duration / 4
-	retry := leaseRetry
+	retry, delay := wake.Backoff{First: leaseRetry, Last: every}, time.Duration(0)
 	for {
 		wait := every
 		if err := l.renew(ctx); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			wait, retry = retry, min(2*retry, every)
+			delay = retry.Next(delay)
+			wait = delay
 			if !errors.Is(err, errNoNode) {
 				l.failed(err)
 			}
 		} else {
-			retry = leaseRetry
+			delay = 0
 			l.renewed()
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, wait) {
 			return ctx.Err()
-		case <-time.After(wait):
 		}
 	}
 }
 
 func (l *Lease) failed(err error) {
-	if l.told != err.Error() {
-		l.told = err.Error()
+	if l.failure.New(err) {
 		l.cfg.Log.Warn("cannot renew the node's lease: the cluster will consider this node dead", "after", l.cfg.Duration, "error", err)
 	}
 }
 
 func (l *Lease) renewed() {
-	if l.told != "" {
-		l.told = ""
+	if l.failure.Over() {
 		l.cfg.Log.Info("the node's lease is renewed again")
 	}
 }

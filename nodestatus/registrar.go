@@ -13,6 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"podd/internal/logonce"
+	"podd/internal/wake"
 )
 
 // NodeClient reads and writes this node's Node.
@@ -55,7 +58,7 @@ type Config struct {
 type Registrar struct {
 	cfg  Config
 	log  *slog.Logger
-	poke chan struct{} // capacity 1
+	poke wake.Signal
 	// registered is closed when the Node exists.
 	registered chan struct{}
 
@@ -70,8 +73,8 @@ type Registrar struct {
 	// The rest belongs to Run.
 	reported time.Time     // when the status was last sent
 	delay    time.Duration // of the next report, so that nodes do not report together
-	told     string        // the last error that was logged
-	rebooted bool          // an event has told that
+	failure  logonce.Failure
+	rebooted bool // an event has told that
 }
 
 // New returns a Registrar; nothing is requested before Run.
@@ -79,7 +82,7 @@ func New(cfg Config) *Registrar {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Registrar{cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), registered: make(chan struct{})}
+	return &Registrar{cfg: cfg, log: cfg.Log, poke: wake.New(), registered: make(chan struct{})}
 }
 
 // Node returns the newest version of the Node that was seen, or nil. It is read-only.
@@ -102,10 +105,7 @@ func (r *Registrar) Registered() <-chan struct{} { return r.registered }
 
 // Poke has the state computed now. It never blocks.
 func (r *Registrar) Poke() {
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
+	r.poke.Notify()
 }
 
 // Run registers the node and maintains its status until ctx ends.
@@ -137,20 +137,18 @@ const (
 
 // register creates the Node or adopts the existing one; it returns when that is done.
 func (r *Registrar) register(ctx context.Context) error {
-	for wait := firstRegistration; ; wait = min(2*wait, lastRegistration) {
+	for wait := firstRegistration; ; wait = (wake.Backoff{First: firstRegistration, Last: lastRegistration}).Next(wait) {
 		err := r.tryRegister(ctx)
 		if err == nil {
-			r.told = ""
+			r.failure.Over()
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		r.failed("cannot register this node with the apiserver: trying again", err)
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, wait) {
 			return ctx.Err()
-		case <-time.After(wait):
 		}
 	}
 }
@@ -308,8 +306,7 @@ func (r *Registrar) sync(ctx context.Context) {
 		}
 		return
 	}
-	if r.told != "" {
-		r.told = ""
+	if r.failure.Over() {
 		r.log.Info("the node's status is sent again")
 	}
 	r.Keep(stored)
@@ -330,8 +327,7 @@ func (r *Registrar) sent() {
 }
 
 func (r *Registrar) failed(what string, err error) {
-	if r.told != err.Error() {
-		r.told = err.Error()
+	if r.failure.New(err) {
 		r.log.Warn(what, "node", r.cfg.Facts.Name, "error", fmt.Sprint(err))
 	}
 }

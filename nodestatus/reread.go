@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // rereadKept is how long it is kept that the Node was read for a pod which nobody asks for
@@ -25,7 +26,7 @@ type Reread struct {
 	keep  func(*v1.Node)
 	again func()
 	log   *slog.Logger
-	poke  chan struct{} // capacity 1: next has more
+	poke  wake.Signal // next has more
 
 	mu sync.Mutex
 	// of has when the Node was read for a pod; zero while it is to be read.
@@ -38,7 +39,7 @@ type Reread struct {
 // error in bounded time where that is not possible; keep is called with what it read, and then
 // again, after which For is to be asked once more.
 func NewReread(read func(context.Context) (*v1.Node, error), keep func(*v1.Node), again func(), log *slog.Logger) *Reread {
-	return &Reread{read: read, keep: keep, again: again, log: log, poke: make(chan struct{}, 1), of: map[pod.UID]time.Time{}}
+	return &Reread{read: read, keep: keep, again: again, log: log, poke: wake.New(), of: map[pod.UID]time.Time{}}
 }
 
 // For returns what a pod waits for while the Node is being read for it, and has Run read it;
@@ -64,10 +65,7 @@ func (r *Reread) For(uid pod.UID) (waits string) {
 	}
 	r.of[uid] = time.Time{}
 	r.next = append(r.next, uid)
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
+	r.poke.Notify()
 	return reading
 }
 

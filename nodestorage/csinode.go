@@ -19,7 +19,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podd/internal/logonce"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // DriversClient reads and writes what the cluster knows of this node's drivers. Its methods
@@ -62,26 +64,23 @@ type DriversConfig struct {
 // of podd, they have not registered yet. Create it with NewDrivers, and Run it once.
 type Drivers struct {
 	cfg  DriversConfig
-	poke chan struct{} // capacity 1
+	poke wake.Signal
 
 	// The rest belongs to Run: the drivers that have been registered, what ends the
 	// following of each one's limit, and the last error.
-	known  map[string]bool
-	limits map[string]context.CancelFunc
-	told   string
+	known   map[string]bool
+	limits  map[string]context.CancelFunc
+	failure logonce.Failure
 }
 
 // NewDrivers returns a Drivers; nothing is requested before Run.
 func NewDrivers(cfg DriversConfig) *Drivers {
-	return &Drivers{cfg: cfg, poke: make(chan struct{}, 1), known: map[string]bool{}, limits: map[string]context.CancelFunc{}}
+	return &Drivers{cfg: cfg, poke: wake.New(), known: map[string]bool{}, limits: map[string]context.CancelFunc{}}
 }
 
 // Changed says that the registered drivers have changed. It does not block.
 func (d *Drivers) Changed() {
-	select {
-	case d.poke <- struct{}{}:
-	default:
-	}
+	d.poke.Notify()
 }
 
 // Run keeps what the cluster knows up to date until ctx ends. The Node must exist.
@@ -91,31 +90,25 @@ func (d *Drivers) Run(ctx context.Context) error {
 	for delay := time.Duration(0); ; {
 		d.followLimits(ctx, &work)
 		err := d.sync(ctx)
-		var retry <-chan time.Time
-		if delay = min(max(2*delay, firstRetry), lastRetry); err != nil {
-			retry = time.After(delay)
+		var retry time.Time
+		if err != nil {
+			delay = wake.Backoff{First: firstRetry, Last: lastRetry}.Next(delay)
+			retry = time.Now().Add(delay)
 		} else {
 			delay = 0
 		}
 		if ctx.Err() == nil {
 			d.tell(err)
 		}
-		select {
-		case <-d.poke:
-		case <-retry:
-		case <-ctx.Done():
+		if !wake.Until(ctx, d.poke, retry) {
 			return ctx.Err()
 		}
 	}
 }
 
 func (d *Drivers) tell(err error) {
-	if err != nil && err.Error() != d.told {
+	if d.failure.New(err) {
 		d.cfg.Log.Warn("cannot show the cluster this node's CSI drivers: trying again", "error", err)
-	}
-	d.told = ""
-	if err != nil {
-		d.told = err.Error()
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+
+	"podd/internal/logonce"
 )
 
 // followLimits has the registered drivers asked how many volumes can be attached, as often
@@ -51,7 +53,7 @@ func (d *Drivers) keepLimit(ctx context.Context, name string) {
 	ticker := time.NewTicker(time.Hour)
 	ticker.Stop()
 	defer ticker.Stop()
-	told := ""
+	var failure logonce.Failure
 	for {
 		select {
 		case next := <-periods:
@@ -65,12 +67,8 @@ func (d *Drivers) keepLimit(ctx context.Context, name string) {
 			}
 		case <-ticker.C:
 			err := d.cfg.Refresh(ctx, name)
-			if err != nil && err.Error() != told && ctx.Err() == nil {
+			if failure.New(err) && ctx.Err() == nil {
 				d.cfg.Log.Warn("cannot ask a CSI driver how many volumes can be attached: the cluster goes by what it said last", "driver", name, "error", err)
-			}
-			told = ""
-			if err != nil {
-				told = err.Error()
 			}
 		case <-ctx.Done():
 			return

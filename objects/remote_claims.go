@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 	"podd/objects/claims"
 )
 
@@ -149,7 +150,7 @@ func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
 // readClaim reads a claim until it can be used, or ctx ends.
 func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
 	began := time.Now()
-	for delay := firstRead; ; delay = min(2*delay, lastRead) {
+	for delay := firstRead; ; delay = (wake.Backoff{First: firstRead, Last: lastRead}).Next(delay) {
 		bound, err := s.lookUp(ctx, use)
 		if ctx.Err() != nil {
 			return
@@ -158,9 +159,7 @@ func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
 		if !early && s.claimAnswered(use, c, bound, err) {
 			return
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, delay) {
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Listener is notified of a pod whose objects have changed. It must not block for long,
@@ -50,8 +51,8 @@ type Store struct {
 	metrics *metrics
 	key     []byte
 	epoch   string
-	poke    chan struct{} // capacity 1
-	remote  Remote        // nil for none
+	poke    wake.Signal
+	remote  Remote // nil for none
 	labels  func() map[string]string
 
 	mu      sync.Mutex // guards everything below
@@ -91,7 +92,7 @@ type registered struct {
 func New(cfg Config) *Store {
 	key, epoch := keyOf(&cfg)
 	return &Store{
-		log: cfg.Log, metrics: newMetrics(cfg.Metrics), key: key, epoch: epoch, poke: make(chan struct{}, 1),
+		log: cfg.Log, metrics: newMetrics(cfg.Metrics), key: key, epoch: epoch, poke: wake.New(),
 		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]registered),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
 		claims: loadClaims(cfg), remote: cfg.Remote, followed: make(map[pod.ObjectKey]*followed),
@@ -173,10 +174,7 @@ func (s *Store) pokeLocked() {
 	if len(s.changed) == 0 && s.claims.version == s.claims.saved && s.followsLocked() {
 		return
 	}
-	select {
-	case s.poke <- struct{}{}:
-	default:
-	}
+	s.poke.Notify()
 }
 
 // changedLocked marks the pods that reference an object for notification.

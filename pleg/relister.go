@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -76,7 +77,7 @@ type Relister struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	relist chan struct{} // capacity 1: somebody wants a relist
+	relist wake.Signal // somebody wants a relist
 
 	mu      sync.Mutex // guards everything below
 	contact time.Time  // when the runtime last answered
@@ -104,7 +105,7 @@ func New(cfg Config) *Relister {
 	}
 	return &Relister{
 		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics),
-		relist: make(chan struct{}, 1), contact: time.Now(),
+		relist: wake.New(), contact: time.Now(),
 	}
 }
 
@@ -196,11 +197,8 @@ func (r *Relister) follow(ctx context.Context) {
 		r.away = true
 		r.mu.Unlock()
 		r.want()
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, backoffMax)
+		wake.Sleep(ctx, wait)
+		wait = wake.Backoff{First: backoffFirst, Last: backoffMax}.Next(wait)
 	}
 }
 
@@ -218,10 +216,7 @@ func (r *Relister) event(uid pod.UID, at time.Time) {
 
 // want requests a relist; twice before it is the same as once.
 func (r *Relister) want() {
-	select {
-	case r.relist <- struct{}{}:
-	default:
-	}
+	r.relist.Notify()
 }
 
 // wantSoon requests one relist for any number of events within a second.

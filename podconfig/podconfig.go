@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"podd/internal/broadcast"
+
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Config configures a PodConfig.
@@ -38,8 +39,8 @@ type PodConfig struct {
 	log     *slog.Logger
 	metrics *metrics
 	updates chan pod.Update
-	poke    chan struct{}         // capacity 1
-	changes broadcast.Broadcaster // of the list of problems
+	poke    wake.Signal
+	changes wake.Broadcaster // of the list of problems
 
 	// set belongs to the goroutine of deliver.
 	set *set
@@ -68,7 +69,7 @@ func New(cfg Config) *PodConfig {
 	}
 	return &PodConfig{
 		sources: cfg.Sources, objects: cfg.Objects, static: cfg.Static, order: order, log: log, metrics: m,
-		updates: make(chan pod.Update), poke: make(chan struct{}, 1), set: newSet(order),
+		updates: make(chan pod.Update), poke: wake.New(), set: newSet(order),
 		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
 		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
 	}
@@ -114,8 +115,7 @@ func (c *PodConfig) Run(ctx context.Context) error {
 
 // keepRunning runs one source, and restarts it after each failure.
 func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
-	const shortest, longest = time.Second, 30 * time.Second
-	delay := shortest
+	backoff, delay := wake.Backoff{First: time.Second, Last: 30 * time.Second}, time.Duration(0)
 	for {
 		started := time.Now()
 		err := c.runSource(ctx, s)
@@ -125,18 +125,15 @@ func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
 		if err == nil {
 			err = errors.New("it returned without an error")
 		}
-		if time.Since(started) > longest {
-			delay = shortest
+		if time.Since(started) > backoff.Last {
+			delay = 0
 		}
 		c.metrics.restarts.WithLabelValues(string(s.Name())).Inc()
 		c.setFailure(s.Name(), &pod.Problem{Origin: "source " + string(s.Name()),
 			Message: "reading pods from this source stopped: " + err.Error(), Hint: "its last pods keep running; podd retries"})
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
+		if delay = backoff.Next(delay); !wake.Sleep(ctx, delay) {
 			return
 		}
-		delay = min(2*delay, longest)
 	}
 }
 
@@ -188,10 +185,7 @@ func (c *PodConfig) setFailure(name pod.Source, p *pod.Problem) {
 }
 
 func (c *PodConfig) wake() {
-	select {
-	case c.poke <- struct{}{}:
-	default:
-	}
+	c.poke.Notify()
 }
 
 // deliver merges waiting snapshots and sends the changes, until ctx ends.

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/checkpoint"
+	"podd/internal/wake"
 )
 
 const (
@@ -55,10 +56,8 @@ func (s storedServices) keep(ctx context.Context, next <-chan []*v1.Service) {
 		case all := <-next:
 			_ = s.write(all) // what is there is older, and the next change tries again
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, savingPause) {
 			return
-		case <-time.After(savingPause):
 		}
 	}
 }

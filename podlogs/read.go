@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"podd/internal/filewatch"
+	"podd/internal/wake"
 )
 
 // Options are those of kubectl logs (v1.PodLogOptions).
@@ -234,10 +235,7 @@ func (r *Reader) replaced() (*os.File, error) {
 
 // follow reads the old file to its end, and goes on with the next.
 func (r *Reader) follow(ctx context.Context, next *os.File) error {
-	select {
-	case <-time.After(settle):
-	case <-ctx.Done():
-	}
+	wake.Sleep(ctx, settle)
 	err := r.drain(ctx, r.file)
 	_ = r.file.Close()
 	r.file, r.pending, r.long, r.starts = next, nil, nil, nil

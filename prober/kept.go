@@ -11,6 +11,7 @@ import (
 	"podd/internal/atomicfile"
 	"podd/internal/checkpoint"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -29,7 +30,7 @@ type kept struct {
 	files checkpoint.Dir[keptFile] // without a path for none
 	log   *slog.Logger
 
-	poke chan struct{} // capacity 1: changes to write
+	poke wake.Signal // changes to write
 
 	failing bool // the last write; run's own
 
@@ -63,7 +64,7 @@ func word(text string) pod.ProbeResult {
 // loadKept reads the existing files. What cannot be read is logged and skipped.
 func loadKept(dir string, log *slog.Logger) *kept {
 	k := &kept{log: log, files: checkpoint.Dir[keptFile]{Path: dir, Naming: checkpoint.Escaped, Format: checkpoint.Format{MaxBytes: maxKept}},
-		poke: make(chan struct{}, 1), old: make(map[pod.UID]pod.ProbeResults), dirty: make(map[pod.UID]struct{})}
+		poke: wake.New(), old: make(map[pod.UID]pod.ProbeResults), dirty: make(map[pod.UID]struct{})}
 	if dir == "" {
 		return k
 	}
@@ -107,10 +108,7 @@ func (k *kept) changed(uid pod.UID) {
 	k.mu.Lock()
 	k.dirty[uid] = struct{}{}
 	k.mu.Unlock()
-	select {
-	case k.poke <- struct{}{}:
-	default: // it knows that there is something
-	}
+	k.poke.Notify()
 }
 
 // forgotten removes a pod's file at once: a podd that is killed before the next write
@@ -160,10 +158,7 @@ func (k *kept) retain(keep map[pod.UID]bool) {
 		}
 	}
 	k.mu.Unlock()
-	select {
-	case k.poke <- struct{}{}:
-	default:
-	}
+	k.poke.Notify()
 }
 
 func (k *kept) write(results func(pod.UID) pod.ProbeResults) {

@@ -12,6 +12,7 @@ import (
 
 	"podd/internal/budget"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Execer runs a command in a container: *cri.Client. It returns the exit code as
@@ -58,8 +59,8 @@ type Prober struct {
 	// ask runs a probe's handler once; a field for tests in simulated time.
 	ask func(ctx context.Context, j job) answer
 
-	idle chan run      // unbuffered: from the loop to goroutines that wait for work
-	poke chan struct{} // capacity 1: the queue's head may have changed
+	idle chan run    // unbuffered: from the loop to goroutines that wait for work
+	poke wake.Signal // the queue's head may have changed
 
 	mu     sync.Mutex // guards what follows and all that hangs on it
 	pods   map[pod.UID]*probedPod
@@ -76,7 +77,7 @@ func New(cfg Config) *Prober {
 	}
 	p := &Prober{
 		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics, cfg.PerProbe), gate: newGate(2 * runtime.NumCPU()),
-		kept: loadKept(cfg.StateDir, cfg.Log), begun: time.Now(), idle: make(chan run), poke: make(chan struct{}, 1),
+		kept: loadKept(cfg.StateDir, cfg.Log), begun: time.Now(), idle: make(chan run), poke: wake.New(),
 		pods: make(map[pod.UID]*probedPod), spread: make(map[time.Duration]int),
 	}
 	p.ask = newHandlers(cfg.Execer, p.gate).ask
@@ -176,8 +177,5 @@ func (p *Prober) enqueueLocked(pr *probe) {
 	if pr.index != 0 {
 		return
 	}
-	select {
-	case p.poke <- struct{}{}:
-	default: // it is awake
-	}
+	p.poke.Notify()
 }

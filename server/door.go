@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"podd/internal/sender"
+	"podd/internal/wake"
 )
 
 // bounds are those of the connections of one port.
@@ -54,7 +55,7 @@ const (
 type door struct {
 	bounds bounds
 
-	left chan struct{} // poked when one has gone; capacity 1
+	left wake.Signal // notified when one has gone; capacity 1
 
 	mu     sync.Mutex
 	guests map[*guest]struct{} // guarded by mu
@@ -74,7 +75,7 @@ type guest struct {
 }
 
 func newDoor(b bounds) *door {
-	return &door{bounds: b, left: make(chan struct{}, 1), guests: map[*guest]struct{}{}}
+	return &door{bounds: b, left: wake.New(), guests: map[*guest]struct{}{}}
 }
 
 var processStart = time.Now()
@@ -96,10 +97,7 @@ func (g *guest) Close() error {
 	delete(g.door.guests, g)
 	g.door.mu.Unlock()
 	g.patience.Stop()
-	select {
-	case g.door.left <- struct{}{}:
-	default:
-	}
+	g.door.left.Notify()
 	return g.Conn.Close()
 }
 

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // node is what a server serves in these tests.
@@ -373,7 +374,7 @@ func TestHangingCheck(t *testing.T) {
 }
 
 func TestWatchFollowsChanges(t *testing.T) {
-	changed := make(chan struct{}, 1)
+	changed := wake.New()
 	stopped := make(chan struct{})
 	s, n := start(t, func(c *Config) {
 		c.Changes = []func() (<-chan struct{}, func()){func() (<-chan struct{}, func()) { return changed, func() { close(stopped) } }}

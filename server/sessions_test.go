@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // sessions is a runtime whose sessions are served by an HTTP server: it tells what it was
@@ -204,7 +205,7 @@ func TestForwardedPortsEndWithTheirPodAndNotBefore(t *testing.T) {
 	if !ok {
 		t.Fatal("the server has other pods than its test")
 	}
-	gone, changed := make(chan struct{}), make(chan struct{}, 1)
+	gone, changed := make(chan struct{}), wake.New()
 	s.config.Pods = endingPod{one, gone}
 	s.config.Changes = []func() (<-chan struct{}, func()){func() (<-chan struct{}, func()) { return changed, func() {} }}
 	conn, response, in := upgrade(t, api, "POST", "/portForward/shop/web")

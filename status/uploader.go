@@ -11,7 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"podd/internal/logonce"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // PodClient changes pods in an apiserver. The methods return the apiserver's errors
@@ -25,10 +27,10 @@ type PodClient interface {
 const (
 	// parallelUploads bounds the requests at a time.
 	parallelUploads = 10
-	// firstUploadRetry doubles up to lastUploadRetry for a pod whose upload fails.
-	firstUploadRetry = 500 * time.Millisecond
-	lastUploadRetry  = 10 * time.Second
 )
+
+// uploadRetry is for a pod whose upload fails.
+var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
 
 // Uploader makes the statuses of pods in an apiserver what a Writer has, and deletes the
 // objects of pods that were to be deleted and are gone from the node. Create it with
@@ -43,7 +45,7 @@ type Uploader struct {
 	client PodClient
 	writer *Writer
 	log    *slog.Logger
-	poke   chan struct{} // capacity 1
+	poke   wake.Signal
 
 	mu   sync.Mutex
 	pods map[pod.UID]*upload
@@ -66,7 +68,7 @@ type upload struct {
 	absent  bool // the apiserver does not have it any more
 	delay   time.Duration
 	retryAt time.Time // zero: at once
-	told    string    // the last error that was logged
+	failure logonce.Failure
 }
 
 // NewUploader returns an Uploader that knows no pods.
@@ -74,7 +76,7 @@ func NewUploader(client PodClient, writer *Writer, log *slog.Logger) *Uploader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Uploader{client: client, writer: writer, log: log, poke: make(chan struct{}, 1), pods: map[pod.UID]*upload{}}
+	return &Uploader{client: client, writer: writer, log: log, poke: wake.New(), pods: map[pod.UID]*upload{}}
 }
 
 // Seen takes the apiserver's pods of this node, all of them. Those that are missing are
@@ -126,10 +128,7 @@ func (u *Uploader) Gone(last *v1.Pod) {
 }
 
 func (u *Uploader) wake() {
-	select {
-	case u.poke <- struct{}{}:
-	default:
-	}
+	u.poke.Notify()
 }
 
 // Run uploads until ctx ends.
@@ -260,17 +259,17 @@ func (u *Uploader) done(uid pod.UID, s sent, after *v1.Pod, err error) {
 		// Whether it is gone, Seen says: an apiserver that has only just started does not
 		// find pods that it has (the admission plugin NodeRestriction looks for them in a
 		// cache, which is empty then), and who believed it would never delete the object.
-		known.delay = min(max(2*known.delay, firstUploadRetry), lastUploadRetry)
+		known.delay = uploadRetry.Next(known.delay)
 		known.retryAt = time.Now().Add(known.delay)
 	case err != nil:
-		known.delay = min(max(2*known.delay, firstUploadRetry), lastUploadRetry)
+		known.delay = uploadRetry.Next(known.delay)
 		known.retryAt = time.Now().Add(known.delay)
-		if known.told != err.Error() {
-			known.told = err.Error()
+		if known.failure.New(err) {
 			u.log.Warn("cannot tell the apiserver of a pod: trying again", "pod", s.ours.Namespace+"/"+s.ours.Name, "uid", uid, "error", err)
 		}
 	default:
-		known.delay, known.retryAt, known.told = 0, time.Time{}, ""
+		known.delay, known.retryAt = 0, time.Time{}
+		known.failure.Over()
 	}
 	if newer(after, known.theirs) {
 		known.theirs = after

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"podd/internal/broadcast"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Config is what a Writer is made of.
@@ -33,7 +33,7 @@ type Writer struct {
 	log     *slog.Logger
 	gone    func(last *v1.Pod)
 	metrics *metrics
-	changes broadcast.Broadcaster
+	changes wake.Broadcaster
 
 	mu      sync.Mutex
 	options Options

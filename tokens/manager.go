@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Client requests tokens.
@@ -90,7 +91,7 @@ func (m moment) reached(now time.Time) bool {
 type Manager struct {
 	client Client
 	log    *slog.Logger
-	poke   chan struct{} // capacity 1
+	poke   wake.Signal
 
 	mu   sync.Mutex
 	all  map[key]*token
@@ -99,7 +100,7 @@ type Manager struct {
 
 // New returns a Manager without tokens.
 func New(client Client, log *slog.Logger) *Manager {
-	return &Manager{client: client, log: log, poke: make(chan struct{}, 1), all: make(map[key]*token), news: make(chan struct{})}
+	return &Manager{client: client, log: log, poke: wake.New(), all: make(map[key]*token), news: make(chan struct{})}
 }
 
 // Token returns the token of a pod's projection. If there is none yet, it is requested, and
@@ -186,10 +187,7 @@ func (m *Manager) Forget(uid pod.UID) {
 }
 
 func (m *Manager) wake() {
-	select {
-	case m.poke <- struct{}{}:
-	default:
-	}
+	m.poke.Notify()
 }
 
 // Run requests and renews tokens, and notifies the listeners in their order, until ctx ends.
@@ -285,7 +283,7 @@ func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (change
 		t.due = momentAt(time.Now().Add(t.delay))
 		return false
 	}
-	t.delay = min(max(2*t.delay, firstRetry), lastRetry)
+	t.delay = wake.Backoff{First: firstRetry, Last: lastRetry}.Next(t.delay)
 	t.due = momentAt(time.Now().Add(t.delay))
 	news := t.err == nil || t.err.Error() != err.Error()
 	if ctx.Err() == nil && news {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -88,10 +89,10 @@ func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell f
 		case err := <-question:
 			question = nil
 			if errors.Is(err, errAborted) {
-				sleep(ctx, abortedPause)
+				wake.Sleep(ctx, abortedPause)
 				continue
 			}
-			sleep(ctx, askPeriod)
+			wake.Sleep(ctx, askPeriod)
 			silent, dead = 0, false
 			tick.Reset(abortPeriod)
 		case <-tick.C:
@@ -139,13 +140,4 @@ func askServer(point string) <-chan error {
 		}()
 	}()
 	return answer
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

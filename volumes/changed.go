@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // Upstream's backoff for volumes that cannot be set up (goroutinemap,
@@ -27,7 +28,7 @@ type livePod struct {
 	missed    bool                          // something changed while held
 
 	// The goroutine that updates the volumes. It ends when there is nothing to do.
-	changed chan struct{} // capacity 1: something changed since the last update
+	changed wake.Signal // something changed since the last update
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed at its end; nil: it does not run
 }
@@ -86,7 +87,7 @@ func (m *Mounter) registerLocked(p *v1.Pod) {
 	}
 	for i := range p.Spec.Volumes {
 		if k := m.kindOf(&p.Spec.Volumes[i]); k != nil && k.live {
-			m.live[p.UID] = &livePod{pod: p, changed: make(chan struct{}, 1)}
+			m.live[p.UID] = &livePod{pod: p, changed: wake.New()}
 			return
 		}
 	}
@@ -97,10 +98,7 @@ func (m *Mounter) changedLocked(uid pod.UID) {
 	if l == nil || m.stopping {
 		return
 	}
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	l.changed.Notify()
 	if l.done == nil {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		l.cancel, l.done = cancel, make(chan struct{})
@@ -125,22 +123,18 @@ func (m *Mounter) forgetLocked(uid pod.UID, why error) (done chan struct{}) {
 // follow updates the pod's volumes until nothing has changed since.
 func (m *Mounter) follow(ctx context.Context, l *livePod, done chan struct{}) {
 	defer close(done)
-	delay := firstRefresh
-	var again <-chan time.Time // after an attempt that failed
-	for m.moreToFollow(l, again != nil) {
-		select {
-		case <-l.changed:
-		case <-again:
-		case <-ctx.Done():
+	delay := time.Duration(0)
+	var again time.Time // after an attempt that failed
+	for m.moreToFollow(l, !again.IsZero()) {
+		if !wake.Until(ctx, l.changed, again) {
 			return
 		}
-		again = nil
 		if m.update(ctx, l) {
-			delay = firstRefresh
+			delay, again = 0, time.Time{}
 			continue
 		}
-		again = time.After(delay)
-		delay = min(2*delay, lastRefresh)
+		delay = wake.Backoff{First: firstRefresh, Last: lastRefresh}.Next(delay)
+		again = time.Now().Add(delay)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"podd/internal/keylock"
 	"podd/internal/pod"
+	"podd/internal/wake"
 	"podd/podfs"
 )
 
@@ -60,7 +61,7 @@ type Mounter struct {
 	kinds    []kind
 	log      *slog.Logger
 	metrics  *metrics
-	poke     chan struct{} // capacity 1: an unmount is pending
+	poke     wake.Signal   // an unmount is pending
 	slots    chan struct{} // bound the setups in progress
 	threads  chan struct{} // bound the volumes being set up that may block, hung ones included
 	owner    *owner
@@ -123,7 +124,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		dirs:     dirs,
 		kinds:    kinds(o),
 		log:      log,
-		poke:     make(chan struct{}, 1),
+		poke:     wake.New(),
 		slots:    make(chan struct{}, parallelSetUps),
 		threads:  make(chan struct{}, maxThreads),
 		owner:    newOwner(o.Events),

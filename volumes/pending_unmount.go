@@ -97,10 +97,7 @@ func (m *Mounter) RetryUnmount(uid pod.UID) {
 		return
 	}
 	d.RetryAt = time.Now()
-	select {
-	case m.poke <- struct{}{}:
-	default:
-	}
+	m.poke.Notify()
 }
 
 func (m *Mounter) nextRetry() (next time.Time, any bool) {
@@ -210,10 +207,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	if old == nil {
 		m.reportPending(uid, d.Message)
 	}
-	select {
-	case m.poke <- struct{}{}:
-	default:
-	}
+	m.poke.Notify()
 }
 
 // reportPending records an event for a new pending unmount. For a pod that is no longer

@@ -14,13 +14,14 @@ import (
 	"github.com/containerd/platforms"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"podd/internal/imageref"
+	"podd/internal/pluginconn"
+	"podd/internal/pod"
 )
 
 const (
@@ -45,7 +46,7 @@ type Containerd struct{ conn *grpc.ClientConn }
 // DialContainerd returns a client of containerd's socket; it connects with the
 // first call.
 func DialContainerd(socket string) (*Containerd, error) {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := pluginconn.Dial(socket, pod.MaxRuntimeMessage)
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd at %s: %w", socket, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"podd/internal/imageref"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // retryAfter is the delay before an import is retried that failed because of the runtime.
@@ -88,7 +89,7 @@ type Dir struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	poke    chan struct{}
+	poke    wake.Signal
 	state   *state
 
 	mu       sync.Mutex
@@ -112,7 +113,7 @@ func New(cfg Config) *Dir {
 	}
 	return &Dir{
 		cfg: cfg, log: log, metrics: newMetrics(cfg.Registerer),
-		poke: make(chan struct{}, 1), state: loadState(cfg.StateFile),
+		poke: wake.New(), state: loadState(cfg.StateFile),
 		problems: map[string]pod.Problem{}, settled: make(chan struct{}),
 		closed: map[string]struct{}{}, failed: map[string]shape{}, recheck: true,
 	}
@@ -126,16 +127,12 @@ func (d *Dir) Run(ctx context.Context) error {
 	defer stop()
 	wg.Go(func() { d.watch(watchCtx) })
 	for {
-		next := d.sync(ctx)
-		var timer <-chan time.Time
-		if next > 0 {
-			timer = time.After(next)
+		var again time.Time
+		if next := d.sync(ctx); next > 0 {
+			again = time.Now().Add(next)
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Until(ctx, d.poke, again) {
 			return context.Cause(ctx)
-		case <-d.poke:
-		case <-timer:
 		}
 	}
 }
@@ -221,10 +218,7 @@ func (d *Dir) Problems() []pod.Problem {
 }
 
 func (d *Dir) wake() {
-	select {
-	case d.poke <- struct{}{}:
-	default:
-	}
+	d.poke.Notify()
 }
 
 // sync lists the directories and imports what is new. It returns the time until the

@@ -17,6 +17,7 @@ import (
 	"github.com/distribution/reference"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // store is a fake image store: an archive's content is the name of its image,
@@ -29,7 +30,7 @@ type store struct {
 	// late is how many looks after its import an image is not shown yet.
 	late int
 	// poke is sent to after each import.
-	poke chan struct{}
+	poke wake.Signal
 }
 
 func newStore() *store { return &store{has: map[string]bool{}, poke: make(chan struct{}, 100)} }

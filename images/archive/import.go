@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 // one imports an archive unless it was imported before. Its errors are
@@ -115,10 +116,8 @@ func (d *Dir) untilSeen(ctx context.Context, refs []string) {
 			if image, err := d.cfg.Images.ImageStatus(ctx, ref); err != nil || image != nil {
 				break
 			}
-			select {
-			case <-ctx.Done():
+			if !wake.Sleep(ctx, seenAgain) {
 				return
-			case <-time.After(seenAgain):
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -10,10 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podd/internal/filewatch"
+	"podd/internal/wake"
 )
 
-// watchMask: a file is complete when its writer closes it or when it is moved
-// into place. fsnotify does not report the first, so inotify is used directly.
+// watchMask: a file is complete when its writer closes it or when it is moved into place.
 const watchMask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
@@ -25,10 +26,7 @@ func (d *Dir) watch(ctx context.Context) {
 		if err := d.watchOnce(ctx); err != nil && ctx.Err() == nil {
 			d.log.Debug("cannot watch image directories", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second):
+		if wake.Sleep(ctx, time.Second) {
 			d.wake()
 		}
 	}
@@ -36,35 +34,34 @@ func (d *Dir) watch(ctx context.Context) {
 
 // watchOnce returns when a watched directory is gone or cannot be watched.
 func (d *Dir) watchOnce(ctx context.Context) error {
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	i, err := filewatch.NewInotify()
 	if err != nil {
-		return fmt.Errorf("inotify: %w", err)
+		return err
 	}
-	f := os.NewFile(uintptr(fd), "inotify")
-	defer f.Close()
+	defer i.File.Close()
 	if err := os.MkdirAll(d.cfg.Dir, 0o755); err != nil {
 		return err
 	}
 	dirs := map[int32]string{}
 	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
-		wd, err := unix.InotifyAddWatch(fd, dir, watchMask)
+		wd, err := i.Add(dir, watchMask)
 		if err != nil {
 			if dir != d.cfg.Dir && errors.Is(err, unix.ENOENT) {
 				continue
 			}
 			return fmt.Errorf("watch %s: %w", dir, err)
 		}
-		dirs[int32(wd)] = dir
+		dirs[wd] = dir
 	}
-	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { i.File.SetReadDeadline(time.Unix(1, 0)) })()
 	d.wake() // for changes before the watch
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := f.Read(buf)
+		events, err := i.Read(buf)
 		if err != nil {
 			return err
 		}
-		if gone := d.events(buf[:n], dirs); gone {
+		if gone := d.events(events, dirs); gone {
 			return errors.New("an image directory was moved or removed")
 		}
 		d.wake()
@@ -73,18 +70,13 @@ func (d *Dir) watchOnce(ctx context.Context) error {
 
 // events records the files that are complete, and reports whether a directory is
 // gone.
-func (d *Dir) events(buf []byte, dirs map[int32]string) (gone bool) {
+func (d *Dir) events(all []filewatch.Event, dirs map[int32]string) (gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for len(buf) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(buf))
-		mask := binary.NativeEndian.Uint32(buf[4:])
-		size := int(binary.NativeEndian.Uint32(buf[12:]))
-		name := unix.ByteSliceToString(buf[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+size])
-		buf = buf[unix.SizeofInotifyEvent+size:]
-		gone = gone || mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0
-		if mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 && isArchiveName(name) {
-			d.closed[filepath.Join(dirs[wd], name)] = struct{}{}
+	for _, e := range all {
+		gone = gone || e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0
+		if e.Mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 && isArchiveName(e.Name()) {
+			d.closed[filepath.Join(dirs[e.Watch], e.Name())] = struct{}{}
 			d.unsettleLocked()
 		}
 	}

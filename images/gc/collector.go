@@ -13,6 +13,7 @@ import (
 	"podd/internal/bytesize"
 	"podd/internal/imageref"
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -71,7 +72,7 @@ type Collector struct {
 	cfg     Config
 	log     *slog.Logger
 	removed *prometheus.CounterVec
-	poke    chan struct{}
+	poke    wake.Signal
 	all     chan chan<- reclaimed
 
 	// Run's own.
@@ -89,7 +90,7 @@ func New(cfg Config) *Collector {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Collector{
-		cfg: cfg, log: cfg.Log, poke: make(chan struct{}, 1), all: make(chan chan<- reclaimed), memory: map[string]record{},
+		cfg: cfg, log: cfg.Log, poke: wake.New(), all: make(chan chan<- reclaimed), memory: map[string]record{},
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total",
 			Help: "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
@@ -104,10 +105,7 @@ func New(cfg Config) *Collector {
 // Soon requests a collection since a pull found the disk full. If usage is below the
 // thresholds, it frees 2 GiB. It never blocks; several requests are one.
 func (c *Collector) Soon() {
-	select {
-	case c.poke <- struct{}{}:
-	default:
-	}
+	c.poke.Notify()
 }
 
 // reclaimed is what a removal of all unused images came to.

@@ -74,9 +74,9 @@ func CheckArrows(pkgs []Package) []string {
 		others := slices.DeleteFunc(slices.Clone(p.TestImports), func(i string) bool { return i == module+"/"+testHelper })
 		for _, to := range slices.Concat(p.Imports, others) {
 			to, ours := strings.CutPrefix(to, module+"/")
-			if ours && to != sharedWords && to != from && allowed[to] == "" {
+			if ours && !slices.Contains(shared, to) && to != from && allowed[to] == "" {
 				out = append(out, fmt.Sprintf("%s imports %s/%s: siblings meet in node; %s may import %v",
-					p.ImportPath, module, to, from, append([]string{sharedWords}, slices.Sorted(maps.Keys(allowed))...)))
+					p.ImportPath, module, to, from, append(slices.Clone(shared), slices.Sorted(maps.Keys(allowed))...)))
 			}
 		}
 	}

@@ -70,23 +70,24 @@ var banned = []struct{ path, reason string }{
 	{"podd/podconfig/manifest/hostile", "a test helper is linked into the program"},
 }
 
-// sharedWords is what every package may import.
-const sharedWords = "internal/pod"
+// shared is what every package may import: words, how to wait, how to log and to cut.
+var shared = []string{"internal/pod", "internal/wake", "internal/logonce", "internal/text"}
 
 // testHelper is what the tests of every package may import besides.
 const testHelper = "internal/perftest"
 
 // arrows lists, for each package of the module, the others that it may import,
-// besides internal/pod, and why. Siblings meet in node, through interfaces
+// besides the shared ones, and why. Siblings meet in node, through interfaces
 // that the consumer declares: each can then be built, tested and read alone.
 // A row that no import needs any more fails the test too.
 var arrows = map[string]map[string]string{
 	"internal/pod":        {},
 	"internal/atomicfile": {},
 	"internal/wake":       {},
+	"internal/logonce":    {},
+	"internal/text":       {},
 	"internal/checkpoint": {"internal/atomicfile": "replaces a file in one step"},
 	"internal/child":      {},
-	"internal/broadcast":  {},
 	"internal/podapi":     {},
 	"internal/deptest":    {},
 	"internal/suggest":    {},
@@ -105,7 +106,7 @@ var arrows = map[string]map[string]string{
 	"agent/allocation":    {},
 	"agent/backoff":       {},
 	"admission":           {},
-	"podconfig":           {"internal/broadcast": "tells of changes of its problems"},
+	"podconfig":           {},
 	"podconfig/manifest": {
 		"internal/podapi":            "the one authority on valid Pods and objects",
 		"internal/mask":              "what stands in place of a Secret's values",
@@ -116,10 +117,10 @@ var arrows = map[string]map[string]string{
 		// texts, for tests
 	},
 	"podconfig/lastgood":   {"internal/atomicfile": "which directory is in memory", "internal/checkpoint": "one version for each origin"},
-	"podconfig/file":       {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps last good manifests", "objects/claims": "whether claims would find a volume, for podd validate"},
+	"podconfig/file":       {"internal/filewatch": "which manifests are complete", "podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps last good manifests", "objects/claims": "whether claims would find a volume, for podd validate"},
 	"podconfig/apiserver":  {"podconfig": "speaks its Snapshot", "internal/podstore": "stores the pods that the apiserver gave"},
 	"podconfig/http":       {"podconfig": "speaks its Snapshot", "podconfig/manifest": "decodes", "podconfig/lastgood": "keeps the last good answer", "internal/mask": "the URL as people may see it"},
-	"cri":                  {"internal/slots": "bounds the calls in flight", "cri/spec": "converts requests", "internal/mask": "what runtimes say of Secrets", "podfs": "where logs are, and what dead containers left"},
+	"cri":                  {"internal/pluginconn": "connects to the runtime", "internal/slots": "bounds the calls in flight", "cri/spec": "converts requests", "internal/mask": "what runtimes say of Secrets", "podfs": "where logs are, and what dead containers left"},
 	"cri/spec":             {"internal/hugepage": "page sizes in the runtime's words", "podfs": "where logs are"},
 	"podenv":               {"internal/checkpoint": "stores Services for a start without the apiserver"},
 	"podfs":                {"internal/instance": "the default directories"},
@@ -139,14 +140,14 @@ var arrows = map[string]map[string]string{
 	"podlogs":              {"internal/filewatch": "logs that are followed"},
 	"prober":               {"internal/budget": "what early runs may cost", "internal/httpget": "the httpGet action", "internal/atomicfile": "makes the directory of last results", "internal/checkpoint": "last results, one file a pod"},
 	"hooks":                {"internal/httpget": "the httpGet action"},
-	"status":               {"internal/broadcast": "tells of changes of pods"},
-	"events":               {"internal/broadcast": "tells of new events"},
+	"status":               {},
+	"events":               {},
 	"server":               {"internal/filewatch": "one watch for all who follow logs", "internal/sender": "a share of the connections for each", "internal/mask": "what the ports do not show", "podlogs": "containers' logs"},
 	"server/kubeletapi":    {"internal/atomicfile": "its own certificate", "internal/sender": "a limit of reviews for each"},
 	"inspect":              {"internal/mask": "what is not shown"},
 	"cli":                  {"server": "what the socket answers", "inspect": "the answer of podd inspect", "events": "which container an event is about", "images/archive": "how far an import is", "internal/suggest": "the pod that a misspelt name was meant to be", "podconfig/file": "checks what podd validate is given", "podconfig/manifest": "whether unknown fields count"},
 	"images":               {"images/records": "in its tests", "internal/imageref": "names of images", "internal/bytesize": "how far a pull is"},
-	"images/archive":       {"internal/imageref": "names of images", "internal/checkpoint": "remembers what was imported"},
+	"images/archive":       {"internal/pluginconn": "connects to containerd", "internal/filewatch": "which archives are complete", "internal/imageref": "names of images", "internal/checkpoint": "remembers what was imported"},
 	"images/credentials":   {"internal/child": "plugins end with podd"},
 	"images/records":       {"internal/checkpoint": "writes the records", "internal/keylock": "one writer of an image's records at a time"},
 	"images/gc":            {"internal/imageref": "names of images", "internal/bytesize": "sizes in events"},
@@ -175,7 +176,7 @@ var arrows = map[string]map[string]string{
 	"logrotate":            {},
 	"systemd":              {},
 	"userns":               {"podfs": "the layout of a pod's directory", "internal/checkpoint": "a pod's range of IDs"},
-	"bundle":               {"internal/instance": "default directories", "internal/atomicfile": "the runtime's configuration and records", "internal/wipe": "deletes what lost sandboxes left"},
+	"bundle":               {"internal/pluginconn": "connects to its containerd", "internal/instance": "default directories", "internal/atomicfile": "the runtime's configuration and records", "internal/wipe": "deletes what lost sandboxes left"},
 
 	"node/bundled": {"bundle": "the runtime", "cni": "its network", "cgroup": "which driver it is told", "internal/instance": "whose directories they are"},
 	"node/teardown": {
@@ -194,7 +195,7 @@ var arrows = map[string]map[string]string{
 	"node/capacity": {"config": "what is reserved", "eviction/threshold": "what the node keeps free", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "csi", "devices", "devices/podresources", "dra", "events", "eviction", "eviction/threshold", "hooks", "identity", "images", "images/archive",
-		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/instance", "logrotate", "mirror", "node/bundled", "node/capacity", "nodestatus", "nodestorage", "objects", "objects/claims", "pleg",
+		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/instance", "internal/pluginconn", "logrotate", "mirror", "node/bundled", "node/capacity", "nodestatus", "nodestorage", "objects", "objects/claims", "pleg",
 		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "tokens", "userns", "volumes", "volumes/quota", "volumes/usage",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",

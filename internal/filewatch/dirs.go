@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/fsnotify/fsnotify"
+
+	"podd/internal/wake"
 )
 
 // Dirs reports changes of directories to any number of subscribers with one inotify instance:
@@ -29,7 +31,7 @@ type Subscription struct {
 
 	dirs    *Dirs
 	dir     string
-	changed chan struct{} // capacity 1
+	changed wake.Signal
 	watch   *fsnotify.Watcher
 	ended   bool // guarded by dirs.mu
 }
@@ -46,7 +48,7 @@ func (d *Dirs) Subscribe(dir string) (*Subscription, error) {
 		d.watch = w
 		go d.dispatch(w)
 	}
-	s := &Subscription{dirs: d, dir: filepath.Clean(dir), changed: make(chan struct{}, 1), watch: d.watch}
+	s := &Subscription{dirs: d, dir: filepath.Clean(dir), changed: wake.New(), watch: d.watch}
 	s.Changed = s.changed
 	d.mu.Lock()
 	if d.subs == nil {
@@ -163,8 +165,5 @@ func (s *Subscription) pokeLocked() {
 	if s.ended {
 		return
 	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.changed.Notify()
 }

@@ -1,9 +1,7 @@
 package filewatch
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +13,7 @@ import (
 // values that are needed again and again and seldom change. Create it with NewWrites; its
 // methods and those of its marks are safe for concurrent use and do not block.
 type Writes struct {
-	fd int
+	inotify *Inotify
 
 	mu    sync.Mutex
 	most  int             // directories; guarded by mu
@@ -32,11 +30,11 @@ type Mark struct {
 
 // NewWrites returns Writes for a number of directories.
 func NewWrites(most int) (*Writes, error) {
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	i, err := NewInotify()
 	if err != nil {
-		return nil, fmt.Errorf("inotify: %w", err)
+		return nil, err
 	}
-	return &Writes{fd: fd, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
+	return &Writes{inotify: i, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
 }
 
 // Add watches a directory. It returns nil where it cannot: there are as many as there may be,
@@ -47,14 +45,14 @@ func (w *Writes) Add(dir string) *Mark {
 	if len(w.marks) >= w.most {
 		return nil
 	}
-	wd, err := unix.InotifyAddWatch(w.fd, dir, unix.IN_MODIFY|unix.IN_ONLYDIR)
+	wd, err := w.inotify.Add(dir, unix.IN_MODIFY|unix.IN_ONLYDIR)
 	if errors.Is(err, unix.ENOSPC) {
 		w.most = len(w.marks) // the user has no more
 	}
-	if err != nil || w.marks[int32(wd)] != nil {
+	if err != nil || w.marks[wd] != nil {
 		return nil
 	}
-	m := &Mark{writes: w, wd: int32(wd)}
+	m := &Mark{writes: w, wd: wd}
 	w.marks[m.wd] = m
 	return m
 }
@@ -68,7 +66,7 @@ func (w *Writes) Look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range maxReads {
-		n, err := unix.Read(w.fd, w.buf)
+		n, err := w.inotify.poll(w.buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -85,15 +83,12 @@ func (w *Writes) Look() {
 
 // events marks what a text of the kernel's names. It is called with mu held.
 func (w *Writes) events(text []byte) {
-	for len(text) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(text))
-		mask, name := binary.NativeEndian.Uint32(text[4:]), binary.NativeEndian.Uint32(text[12:])
-		text = text[min(len(text), unix.SizeofInotifyEvent+int(name)):]
+	for e := range decode(text) {
 		switch {
-		case mask&unix.IN_Q_OVERFLOW != 0:
+		case e.Mask&unix.IN_Q_OVERFLOW != 0:
 			w.allWritten()
-		case mask&unix.IN_MODIFY != 0 && w.marks[wd] != nil:
-			w.marks[wd].written.Store(true)
+		case e.Mask&unix.IN_MODIFY != 0 && w.marks[e.Watch] != nil:
+			w.marks[e.Watch].written.Store(true)
 		}
 	}
 }
@@ -106,7 +101,7 @@ func (w *Writes) allWritten() {
 }
 
 // Close ends all watches. No method may be called after it.
-func (w *Writes) Close() error { return unix.Close(w.fd) }
+func (w *Writes) Close() error { return w.inotify.File.Close() }
 
 // Written reports whether a file of the directory was written between the last call, or Add,
 // and the last Look.
@@ -117,5 +112,5 @@ func (m *Mark) Remove() {
 	m.writes.mu.Lock()
 	defer m.writes.mu.Unlock()
 	delete(m.writes.marks, m.wd)
-	_, _ = unix.InotifyRmWatch(m.writes.fd, uint32(m.wd)) // the directory may be gone, and its watch with it
+	m.writes.inotify.Remove(m.wd)
 }

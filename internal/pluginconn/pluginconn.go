@@ -1,5 +1,5 @@
-// Package pluginconn is what podd has in common with the plugins of all kinds that listen on a
-// socket of their own: CSI drivers, device plugins and drivers of dynamic resources.
+// Package pluginconn is podd's gRPC connections to others who listen on a Unix socket: the
+// container runtime, CSI drivers, device plugins and drivers of dynamic resources.
 package pluginconn
 
 import (
@@ -12,16 +12,18 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"podd/internal/text"
 )
 
 // dialTimeout bounds an attempt to connect to a socket (upstream's dialTimeoutDuration).
 const dialTimeout = 10 * time.Second
 
-// Dial returns a client for the socket at a path; the first call connects, and a lost
-// connection is tried again within a second. If nothing listens on the socket, calls fail at
+// Dial returns a client for the socket at a path, or a URL of scheme unix. The first call
+// connects, and a lost connection is tried again within a second. If nothing listens on the socket, calls fail at
 // once. A response has maxResponse bytes at most. It does not block.
 func Dial(path string, maxResponse int, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+path, append([]grpc.DialOption{
+	return grpc.NewClient("passthrough:///"+strings.TrimPrefix(path, "unix://"), append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
@@ -74,11 +76,5 @@ func Watch(ctx context.Context, conn *grpc.ClientConn, tell func(connected bool)
 	}
 }
 
-// Shorten cuts what a plugin says to 1000 bytes, for logs, errors and people.
-func Shorten(text string) string {
-	const most = 1000
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
-}
+// Shorten cuts what a plugin says, for logs, errors and people.
+func Shorten(s string) string { return text.Cut(s, 1000) }

@@ -48,3 +48,10 @@ func Until(ctx context.Context, signal <-chan struct{}, at time.Time) bool {
 	}
 	return ctx.Err() == nil
 }
+
+// Backoff is a delay that doubles with each failure in a row, from First to Last.
+type Backoff struct{ First, Last time.Duration }
+
+// Next returns the delay after a failure, from the delay before it; that is 0 for the first
+// failure.
+func (b Backoff) Next(last time.Duration) time.Duration { return min(max(2*last, b.First), b.Last) }

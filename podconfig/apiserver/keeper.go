@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"time"
 
+	"podd/internal/logonce"
 	"podd/internal/pod"
 	"podd/internal/podstore"
+	"podd/internal/wake"
 )
 
 const (
@@ -45,7 +47,7 @@ func (k *keeper) run(ctx context.Context) {
 	has := map[pod.UID]*pod.Desired{} // what was written by this podd
 	var retry <-chan time.Time
 	var set map[pod.UID]*pod.Desired
-	told := ""
+	var failure logonce.Failure
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,20 +57,14 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		retry = nil
 		err := k.save(set, has)
-		switch {
-		case err == nil:
-			told = ""
-		case err.Error() != told:
-			told = err.Error()
+		if failure.New(err) {
 			k.log.Warn("cannot store the pods of the cluster: after a reboot without the apiserver they would not run, or would run as they were before", "error", err)
-			fallthrough
-		default:
+		}
+		if err != nil {
 			retry = time.After(savingRetry)
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, savingPause) {
 			return
-		case <-time.After(savingPause):
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"podd/internal/pod"
 	"podd/podconfig"
 	"podd/podconfig/lastgood"

@@ -126,7 +126,7 @@ func TestARescanAmongAnEditorsStepsEndsNothing(t *testing.T) {
 	a, b := podYAML("a", "i")+"---\n", podYAML("b", "i")
 	st.write("all.yaml", a+b)
 	s.rescan(nil)
-	w := &watcher{dir: 1, parent: 2}
+	w := newTestWatcher(t)
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -521,6 +521,19 @@ func TestASingleFileThatCannotBeReadKeepsItsPods(t *testing.T) {
 	}
 }
 
+// newTestWatcher returns a watcher that takes 1 for the watch of its directory, and 2 for that
+// of the parent.
+func newTestWatcher(t *testing.T) *watcher {
+	t.Helper()
+	w, err := newWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.close() })
+	w.dir, w.parent = 1, 2
+	return w
+}
+
 // The sight of a single file that was away longer ago than it may be away must
 // not count when it goes again.
 func TestASingleFileMayBeAwayForAMomentMoreThanOnce(t *testing.T) {
@@ -531,6 +544,7 @@ func TestASingleFileMayBeAwayForAMomentMoreThanOnce(t *testing.T) {
 	}
 	s := New(Config{Path: path, NodeName: "node1"})
 	s.rescan(nil)
+	w := newTestWatcher(t)
 	for range 2 {
 		if !s.missingSince.IsZero() {
 			s.missingSince = s.missingSince.Add(-time.Hour)
@@ -545,7 +559,7 @@ func TestASingleFileMayBeAwayForAMomentMoreThanOnce(t *testing.T) {
 		if err := os.Rename(path+"~", path); err != nil {
 			t.Fatal(err)
 		}
-		s.events(&watcher{dir: 1, parent: 2}, []event{{wd: 1, mask: unix.IN_MOVED_TO, name: "the-pod"}})
+		s.events(w, []event{{wd: 1, mask: unix.IN_MOVED_TO, name: "the-pod"}})
 		if s.pathProblem != nil {
 			t.Fatalf("back: got %+v, want no problem", s.pathProblem)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"podd/internal/mask"
 	"podd/internal/pod"
+	"podd/internal/wake"
 	"podd/podconfig"
 	"podd/podconfig/lastgood"
 	"podd/podconfig/manifest"
@@ -131,9 +132,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 		if !s.ready {
 			wait, retry = retry, min(2*retry, s.cfg.CheckFrequency)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
 	}

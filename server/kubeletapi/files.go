@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"podd/internal/atomicfile"
+	"podd/internal/logonce"
 )
 
 // The names of a serving certificate that podd makes itself, the kubelet's.
@@ -46,8 +47,8 @@ type Certificate struct {
 	// looking is held by whoever looks at the files. Nobody waits for it: handshakes go on
 	// with what is there.
 	looking sync.Mutex
-	version time.Time // of certFile; guarded by looking
-	told    string    // why the newest version was not taken up; guarded by looking
+	version time.Time       // of certFile; guarded by looking
+	failure logonce.Failure // why the newest version was not taken up; guarded by looking
 }
 
 // ConfiguredCertificate reads tlsCertFile and tlsPrivateKeyFile.
@@ -108,18 +109,14 @@ func (c *Certificate) lookLocked() error {
 	}
 	if info, err := c.stat(c.certFile); err == nil && !info.ModTime().Equal(c.version) {
 		// What does not fit together yet is read at the next handshake.
-		tellOnce(c.log, &c.told, "cannot use the new serving certificate: going on with the last one", c.load())
+		tellOnce(c.log, &c.failure, "cannot use the new serving certificate: going on with the last one", c.load())
 	}
 	return nil
 }
 
 // tellOnce logs an error unless it is the one that was logged last; nil ends it.
-func tellOnce(log *slog.Logger, told *string, message string, err error) {
-	switch {
-	case err == nil:
-		*told = ""
-	case err.Error() != *told && log != nil:
-		*told = err.Error()
+func tellOnce(log *slog.Logger, failure *logonce.Failure, message string, err error) {
+	if log != nil && failure.New(err) {
 		log.Warn(message, "error", err)
 	}
 }
@@ -187,9 +184,9 @@ type Authorities struct {
 	stat func(path string) (os.FileInfo, error)
 
 	pool    atomic.Pointer[x509.CertPool]
-	looking sync.Mutex // as a Certificate's
-	version time.Time  // guarded by looking
-	told    string     // why the newest version was not taken up; guarded by looking
+	looking sync.Mutex      // as a Certificate's
+	version time.Time       // guarded by looking
+	failure logonce.Failure // why the newest version was not taken up; guarded by looking
 }
 
 // ClientAuthorities reads clientCAFile.
@@ -204,7 +201,7 @@ func (a *Authorities) Pool() *x509.CertPool {
 	if a.looking.TryLock() {
 		defer a.looking.Unlock()
 		if info, err := a.stat(a.file); err == nil && !info.ModTime().Equal(a.version) {
-			tellOnce(a.log, &a.told, "cannot use the new clientCAFile: going on with the last one", a.load())
+			tellOnce(a.log, &a.failure, "cannot use the new clientCAFile: going on with the last one", a.load())
 		}
 	}
 	return a.pool.Load()

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"golang.org/x/time/rate"
+	"podd/internal/text"
 )
 
 // Reviewer asks an apiserver.
@@ -97,11 +98,7 @@ func (g *Guard) tell(level slog.Level, message string, r *http.Request, attribut
 	if !g.told.Allow() {
 		return
 	}
-	path := r.URL.Path
-	if len(path) > maxToldPath {
-		path = path[:maxToldPath] + "…"
-	}
-	g.log.Log(r.Context(), level, message, append([]any{"path", path, "from", r.RemoteAddr}, attributes...)...)
+	g.log.Log(r.Context(), level, message, append([]any{"path", text.Cut(r.URL.Path, maxToldPath), "from", r.RemoteAddr}, attributes...)...)
 }
 
 // Trusts says whether the certificates that a client has shown authenticate it.

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"podd/internal/wake"
 )
 
 // Alarm has the kernel tell when memory runs short: on v1 when the usage of a cgroup crosses
@@ -17,7 +19,7 @@ import (
 // Between alarms it costs nothing but a goroutine and a few descriptors for each cgroup.
 type Alarm struct {
 	r    *Reader
-	poke chan struct{} // capacity 1
+	poke wake.Signal
 
 	mu    sync.Mutex // guards armed
 	armed map[string]*armed
@@ -38,7 +40,7 @@ const stall = "some 150000 2000000"
 
 // NewAlarm returns one that nothing is armed for; the caller closes it.
 func (r *Reader) NewAlarm() *Alarm {
-	return &Alarm{r: r, poke: make(chan struct{}, 1), armed: map[string]*armed{}}
+	return &Alarm{r: r, poke: wake.New(), armed: map[string]*armed{}}
 }
 
 // C receives when memory may be short.
@@ -92,10 +94,7 @@ func (a *Alarm) Close() {
 }
 
 func (a *Alarm) ring() {
-	select {
-	case a.poke <- struct{}{}:
-	default:
-	}
+	a.poke.Notify()
 }
 
 func (a *Alarm) dir(rel string) string {

@@ -9,6 +9,7 @@ import (
 	resources "k8s.io/component-helpers/resource"
 
 	"podd/internal/pod"
+	"podd/internal/wake"
 )
 
 const (
@@ -75,7 +76,7 @@ func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded 
 	w := newWatch(m, p)
 	for len(w.bounds) > 0 {
 		due, at := w.next()
-		if !sleepUntil(ctx, at) {
+		if !wake.Until(ctx, nil, at) {
 			break
 		}
 		if due == nil {
@@ -89,16 +90,4 @@ func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded 
 		}
 	}
 	return pod.Eviction{}, false
-}
-
-// sleepUntil returns false if ctx ends before.
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	t := time.NewTimer(time.Until(at))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -1,14 +1,13 @@
-// Package broadcast notifies any number of subscribers that something changed, but
-// not what.
-package broadcast
+package wake
 
 import "sync"
 
-// Broadcaster notifies its subscribers. The zero value is ready for use. All methods
-// are safe for concurrent use, and none of them blocks.
+// Broadcaster notifies any number of subscribers that something changed, but not what. The
+// zero value is ready for use. All methods are safe for concurrent use, and none of them
+// blocks.
 type Broadcaster struct {
 	mu   sync.Mutex
-	subs map[chan struct{}]struct{}
+	subs map[Signal]struct{}
 }
 
 // Subscribe returns a channel that receives after each Notify from now on, until stop
@@ -16,17 +15,17 @@ type Broadcaster struct {
 // first, then read what may change. The channel is never closed; stop may be called
 // more than once.
 func (b *Broadcaster) Subscribe() (changes <-chan struct{}, stop func()) {
-	poke := make(chan struct{}, 1)
+	s := New()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.subs == nil {
-		b.subs = map[chan struct{}]struct{}{}
+		b.subs = map[Signal]struct{}{}
 	}
-	b.subs[poke] = struct{}{}
-	return poke, func() {
+	b.subs[s] = struct{}{}
+	return s, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.subs, poke)
+		delete(b.subs, s)
 	}
 }
 
@@ -34,10 +33,7 @@ func (b *Broadcaster) Subscribe() (changes <-chan struct{}, stop func()) {
 func (b *Broadcaster) Notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for poke := range b.subs {
-		select {
-		case poke <- struct{}{}:
-		default: // a notification is pending
-		}
+	for s := range b.subs {
+		s.Notify()
 	}
 }
