@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // containers writes the containers of one kind, with their statuses.
@@ -18,10 +20,7 @@ func (d *description) containers(s *sheet, title string, all []v1.Container, sta
 	s.line(0, title+":")
 	for i := range all {
 		c := &all[i]
-		var status *v1.ContainerStatus
-		if n := slices.IndexFunc(statuses, func(cs v1.ContainerStatus) bool { return cs.Name == c.Name }); n >= 0 {
-			status = &statuses[n]
-		}
+		status := pod.StatusIn(statuses, c.Name)
 		s.line(1, c.Name+":")
 		origin(s, c, status)
 		texts(s, "Command", c.Command)

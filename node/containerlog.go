@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -67,25 +66,23 @@ func (a answers) runs(ctx context.Context, uid pod.UID, containerID string) bool
 
 // shownEnded says that a pod is gone, or shows that a container of it has ended.
 func shownEnded(p *v1.Pod, containerID string) bool {
-	return p == nil || anyStatus(p, func(c *v1.ContainerStatus) bool {
-		return c.State.Terminated != nil && is(c.State.Terminated.ContainerID, containerID) ||
-			c.LastTerminationState.Terminated != nil && is(c.LastTerminationState.Terminated.ContainerID, containerID)
-	})
+	if p == nil {
+		return true
+	}
+	for c := range pod.ContainerStatuses(&p.Status) {
+		for _, state := range []v1.ContainerState{c.State, c.LastTerminationState} {
+			if state.Terminated != nil && pod.RuntimeID(state.Terminated.ContainerID) == containerID {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func shownRunning(p *v1.Pod, containerID string) bool {
-	return anyStatus(p, func(c *v1.ContainerStatus) bool { return c.State.Running != nil && is(c.ContainerID, containerID) })
-}
-
-// is compares an ID of a status with the runtime's.
-func is(shown, containerID string) bool { return strings.HasSuffix(shown, "://"+containerID) }
-
-func anyStatus(p *v1.Pod, has func(*v1.ContainerStatus) bool) bool {
-	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range all {
-			if has(&all[i]) {
-				return true
-			}
+	for c := range pod.ContainerStatuses(&p.Status) {
+		if c.State.Running != nil && pod.RuntimeID(c.ContainerID) == containerID {
+			return true
 		}
 	}
 	return false

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -73,16 +72,10 @@ func (i inspector) container(ctx context.Context, p *v1.Pod, c *v1.Container) (i
 	return out, nil
 }
 
-// containerID returns the ID of the newest container, taken from the status:
-// runtime://id.
+// containerID returns the ID of the newest container; empty if its status has none.
 func containerID(p *v1.Pod, name string) string {
-	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range all {
-			if all[i].Name == name {
-				_, id, _ := strings.Cut(all[i].ContainerID, "://")
-				return id
-			}
-		}
+	if c := pod.ContainerStatus(&p.Status, name); c != nil {
+		return pod.RuntimeID(c.ContainerID)
 	}
 	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -122,9 +121,8 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 // shownStarted says that the apiserver shows a container as started: its startup probe has
 // succeeded, if only for the kubelet in whose place podd is now, and is not run again.
 func shownStarted(p *v1.Pod, t *pod.ProbeTarget) bool {
-	return slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s v1.ContainerStatus) bool {
-		return s.Name == t.Container.Name && strings.HasSuffix(s.ContainerID, "://"+t.ContainerID) && s.Started != nil && *s.Started
-	})
+	s := pod.ContainerStatus(&p.Status, t.Container.Name)
+	return s != nil && pod.RuntimeID(s.ContainerID) == t.ContainerID && s.Started != nil && *s.Started
 }
 
 // remember restores what an earlier podd saved of this container.

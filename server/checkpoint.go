@@ -41,10 +41,10 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	location := filepath.Join(s.config.Kubelet.CheckpointDir,
 		fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", p.Name, p.Namespace, name, time.Now().Format(time.RFC3339)))
 	err := fmt.Errorf("container %q is not running", name)
-	if c := statusOf(p, name); c != nil && c.State.Running != nil {
+	if c := pod.ContainerStatus(&p.Status, name); c != nil && c.State.Running != nil {
 		var runtime Runtime
 		if runtime, err = s.attachedRuntime(); err == nil {
-			err = runtime.Checkpoint(r.Context(), bare(c.ContainerID), location, timeout)
+			err = runtime.Checkpoint(r.Context(), pod.RuntimeID(c.ContainerID), location, timeout)
 		}
 	}
 	if err != nil {

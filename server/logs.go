@@ -187,7 +187,7 @@ func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, 
 // logOf returns the ID of the container whose log is meant: the newest of that name that has
 // one, or the one before. The errors are the kubelet's (validateContainerLogStatus).
 func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
-	c := statusOf(p, name)
+	c := pod.ContainerStatus(&p.Status, name)
 	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, p.Name)
 	}
@@ -196,13 +196,13 @@ func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
 	case previous && (last == nil || last.ContainerID == ""):
 		return "", fmt.Errorf("previous terminated container %q in pod %q not found", name, p.Name)
 	case previous:
-		return bare(last.ContainerID), nil
+		return pod.RuntimeID(last.ContainerID), nil
 	case now.Running != nil && c.ContainerID != "":
-		return bare(c.ContainerID), nil
+		return pod.RuntimeID(c.ContainerID), nil
 	case now.Terminated != nil && now.Terminated.ContainerID != "":
-		return bare(now.Terminated.ContainerID), nil
+		return pod.RuntimeID(now.Terminated.ContainerID), nil
 	case last != nil && last.ContainerID != "":
-		return bare(last.ContainerID), nil
+		return pod.RuntimeID(last.ContainerID), nil
 	case now.Terminated != nil:
 		return "", fmt.Errorf("container %q in pod %q is terminated", name, p.Name)
 	case now.Waiting != nil:
@@ -216,25 +216,6 @@ func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
 		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, why)
 	}
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
-}
-
-func statusOf(p *v1.Pod, name string) *v1.ContainerStatus {
-	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range all {
-			if all[i].Name == name {
-				return &all[i]
-			}
-		}
-	}
-	return nil
-}
-
-// bare is a container's ID without the runtime's name.
-func bare(id string) string {
-	if u, err := url.Parse(id); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return id
 }
 
 // flushed is a response that a client may be slow to read: each write has a deadline of its

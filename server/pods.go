@@ -1,10 +1,10 @@
 package server
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/pod"
 )
 
 // podList is the kubelet's GET /pods, whose items have no kind.
@@ -27,7 +27,7 @@ func runningPods(pods []*v1.Pod) *v1.PodList {
 	list := podList(nil)
 	for _, p := range pods {
 		item := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID}}
-		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses) {
+		for cs := range pod.ContainerStatuses(&p.Status) {
 			if cs.State.Running != nil {
 				item.Spec.Containers = append(item.Spec.Containers, v1.Container{Name: cs.Name, Image: cs.Image})
 			}

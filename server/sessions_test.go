@@ -56,8 +56,8 @@ func (f *fakeRuntime) Running(_ context.Context, p *v1.Pod, container string) (s
 	if container == "new" {
 		return "now", nil
 	}
-	if c := statusOf(p, container); c != nil && c.State.Running != nil {
-		return bare(c.ContainerID), nil
+	if c := pod.ContainerStatus(&p.Status, container); c != nil && c.State.Running != nil {
+		return pod.RuntimeID(c.ContainerID), nil
 	}
 	return "", pod.ErrNotFound
 }

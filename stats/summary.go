@@ -188,11 +188,8 @@ type states map[string]*v1.ContainerStatus
 func statesOf(pods []*v1.Pod) states {
 	all := states{}
 	for _, p := range pods {
-		for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-			for i := range list {
-				_, id, _ := strings.Cut(list[i].ContainerID, "://")
-				all[id] = &list[i]
-			}
+		for c := range pod.ContainerStatuses(&p.Status) {
+			all[pod.RuntimeID(c.ContainerID)] = c
 		}
 	}
 	return all

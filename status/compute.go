@@ -212,12 +212,3 @@ func ephemeral(p *v1.Pod) []v1.Container {
 	}
 	return all
 }
-
-func find(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
-	for i := range statuses {
-		if statuses[i].Name == name {
-			return &statuses[i]
-		}
-	}
-	return nil
-}

@@ -167,7 +167,7 @@ func (c *computation) initialized(s *v1.PodStatus) verdict {
 	var unknown, incomplete []string
 	for i := range c.pod.Spec.InitContainers {
 		spec := &c.pod.Spec.InitContainers[i]
-		cs := find(s.InitContainerStatuses, spec.Name)
+		cs := pod.StatusIn(s.InitContainerStatuses, spec.Name)
 		switch {
 		case cs == nil:
 			unknown = append(unknown, spec.Name)
@@ -196,7 +196,7 @@ func (c *computation) initialized(s *v1.PodStatus) verdict {
 func (c *computation) containersReady(s *v1.PodStatus) verdict {
 	var unknown, unready []string
 	look := func(name string, statuses []v1.ContainerStatus) {
-		switch cs := find(statuses, name); {
+		switch cs := pod.StatusIn(statuses, name); {
 		case cs == nil:
 			unknown = append(unknown, name)
 		case !cs.Ready:

@@ -41,7 +41,7 @@ func (c *computation) containers(specs []v1.Container, previous []v1.ContainerSt
 	}
 	all := make([]v1.ContainerStatus, 0, len(specs))
 	for i := range specs {
-		all = append(all, c.container(&specs[i], find(previous, specs[i].Name), k))
+		all = append(all, c.container(&specs[i], pod.StatusIn(previous, specs[i].Name), k))
 	}
 	if k != kindInit {
 		slices.SortStableFunc(all, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -404,19 +404,10 @@ func (c *computation) volumeMounts(spec *v1.Container) []v1.VolumeMountStatus {
 // limitMessages keeps the termination messages of one pod within 12 KiB, shared
 // evenly by its containers.
 func (c *computation) limitMessages(s *v1.PodStatus) {
-	lists := [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses}
-	n := 0
-	for _, l := range lists {
-		n += len(l)
-	}
-	if n == 0 {
-		return
-	}
-	for _, l := range lists {
-		for i := range l {
-			l[i].State = withMessageLimit(l[i].State, maxPodMessages/n)
-			l[i].LastTerminationState = withMessageLimit(l[i].LastTerminationState, maxPodMessages/n)
-		}
+	n := len(s.InitContainerStatuses) + len(s.ContainerStatuses) + len(s.EphemeralContainerStatuses)
+	for cs := range pod.ContainerStatuses(s) {
+		cs.State = withMessageLimit(cs.State, maxPodMessages/n)
+		cs.LastTerminationState = withMessageLimit(cs.LastTerminationState, maxPodMessages/n)
 	}
 }
 

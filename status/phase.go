@@ -73,14 +73,14 @@ func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
 	for i := range c.pod.Spec.InitContainers {
 		spec := &c.pod.Spec.InitContainers[i]
 		if pod.IsSidecar(spec) {
-			t.sidecar(find(s.InitContainerStatuses, spec.Name))
+			t.sidecar(pod.StatusIn(s.InitContainerStatuses, spec.Name))
 		} else {
-			t.init(spec, find(s.InitContainerStatuses, spec.Name), c.followed(spec.Name))
+			t.init(spec, pod.StatusIn(s.InitContainerStatuses, spec.Name), c.followed(spec.Name))
 		}
 	}
 	for i := range c.pod.Spec.Containers {
 		spec := &c.pod.Spec.Containers[i]
-		t.regular(spec, find(s.ContainerStatuses, spec.Name), c.followed(spec.Name))
+		t.regular(spec, pod.StatusIn(s.ContainerStatuses, spec.Name), c.followed(spec.Name))
 	}
 	switch {
 	case t.failedInit > 0:

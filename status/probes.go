@@ -29,12 +29,12 @@ func (c *computation) runtimeID(name string) string {
 func (c *computation) probed(s *v1.PodStatus) {
 	for i := range s.ContainerStatuses {
 		cs := &s.ContainerStatuses[i]
-		c.probedOne(c.pod.Spec.Containers, cs, find(c.previous.ContainerStatuses, cs.Name))
+		c.probedOne(c.pod.Spec.Containers, cs, pod.StatusIn(c.previous.ContainerStatuses, cs.Name))
 	}
 	for i := range s.InitContainerStatuses {
 		cs := &s.InitContainerStatuses[i]
 		if pod.IsSidecar(&c.pod.Spec.InitContainers[i]) {
-			c.probedOne(c.pod.Spec.InitContainers, cs, find(c.previous.InitContainerStatuses, cs.Name))
+			c.probedOne(c.pod.Spec.InitContainers, cs, pod.StatusIn(c.previous.InitContainerStatuses, cs.Name))
 			continue
 		}
 		started := cs.State.Running != nil

@@ -55,7 +55,7 @@ func violated(r *pod.Report, before, now *v1.PodStatus) string {
 					states++
 				}
 			}
-			old := find(lists[0], cs.Name)
+			old := pod.StatusIn(lists[0], cs.Name)
 			last := cs.LastTerminationState.Terminated
 			switch {
 			case states != 1:

@@ -58,7 +58,7 @@ func (m *Meter) lasting(p *v1.Pod) []content {
 // ofRunning are the contents of a container that count while it runs.
 func (m *Meter) ofRunning(p *v1.Pod, c v1.ContainerStatus) []content {
 	logs := filepath.Join(m.cfg.Dirs.Logs(p.Namespace, p.Name, p.UID), c.Name)
-	l := &layer{meter: m, id: containerID(c)}
+	l := &layer{meter: m, id: pod.RuntimeID(c.ContainerID)}
 	return []content{
 		{
 			what: logsOf(c.Name), container: c.Name,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,20 +182,12 @@ func running(p *v1.Pod) []v1.ContainerStatus {
 		return nil
 	}
 	var all []v1.ContainerStatus
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].State.Running != nil {
-				all = append(all, list[i])
-			}
+	for c := range pod.ContainerStatuses(&p.Status) {
+		if c.State.Running != nil {
+			all = append(all, *c)
 		}
 	}
 	return all
-}
-
-// containerID returns the runtime's ID; the status has runtime://id.
-func containerID(c v1.ContainerStatus) string {
-	_, id, _ := strings.Cut(c.ContainerID, "://")
-	return id
 }
 
 // ephemeral says whether a volume is part of the pod's ephemeral storage

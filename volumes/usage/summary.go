@@ -4,6 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"podd/internal/pod"
 )
 
 // podStats returns the statistics of a pod as far as they are known.
@@ -23,7 +25,7 @@ func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 	}
 	for _, c := range running(p) {
 		out.Containers = append(out.Containers, stats.ContainerStats{
-			Name: c.Name, StartTime: c.State.Running.StartedAt, Rootfs: of(layerOf(containerID(c))), Logs: of(logsOf(c.Name)),
+			Name: c.Name, StartTime: c.State.Running.StartedAt, Rootfs: of(layerOf(pod.RuntimeID(c.ContainerID))), Logs: of(logsOf(c.Name)),
 		})
 	}
 	for i := range p.Spec.Volumes {
