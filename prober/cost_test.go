@@ -16,10 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -39,30 +35,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveTargets prints the ports of an HTTP and a gRPC server, and serves until
+// serveTargets prints the port of an HTTP server, and serves until
 // its standard input ends.
 func serveTargets() {
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	rpc, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
 	go func() {
 		_ = http.Serve(web, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
 	}()
-	server := grpc.NewServer()
-	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
-	go func() { _ = server.Serve(rpc) }()
-	fmt.Println(web.Addr().(*net.TCPAddr).Port, rpc.Addr().(*net.TCPAddr).Port)
+	fmt.Println(web.Addr().(*net.TCPAddr).Port)
 	var end [1]byte
 	_, _ = os.Stdin.Read(end[:])
 }
 
 // startTargets runs serveTargets.
-func startTargets(t testing.TB) (web, rpc int) {
+func startTargets(t testing.TB) (web int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), targetsEnv+"=1")
@@ -81,10 +70,10 @@ func startTargets(t testing.TB) (web, rpc int) {
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	})
-	if _, err := fmt.Fscan(stdout, &web, &rpc); err != nil {
+	if _, err := fmt.Fscan(stdout, &web); err != nil {
 		t.Fatal(err)
 	}
-	return web, rpc
+	return web
 }
 
 type counting struct{ wakes, events atomic.Int64 }
@@ -100,7 +89,7 @@ func TestAProbeOfEachKindCostsAboutWhatItsRequestCosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	web, rpc := startTargets(t)
+	web := startTargets(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, c := range []struct {
 		name  string
@@ -123,14 +112,6 @@ func TestAProbeOfEachKindCostsAboutWhatItsRequestCosts(t *testing.T) {
 			}
 			return err
 		}, 1.5},
-		{"grpc", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(rpc)}}, func() error {
-			conn, err := grpc.NewClient(fmt.Sprint("127.0.0.1:", rpc), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err == nil {
-				_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-				err = errors.Join(err, conn.Close())
-			}
-			return err
-		}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const rate = 100

@@ -6,19 +6,31 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"podd/internal/httpget"
+	"podd/internal/pluginconn"
 )
 
-// reconnect is the pause before another attempt at a connection within one run;
-// upstream's.
-const reconnect = time.Second
+const (
+	// reconnect is the pause before another attempt at a connection within one run;
+	// upstream's.
+	reconnect = time.Second
+
+	// Bounds of what a server may send: a health answer has a few bytes.
+	maxGRPCReply  = 16 << 10
+	maxGRPCHeader = 16 << 10
+	// grpcBuffer is for each direction of a connection, in bytes.
+	grpcBuffer = 1 << 10
+)
 
 // grpc asks a server's health service (grpc.health.v1) over a connection of its
 // own, without TLS. The messages are upstream's (pkg/probe/grpc).
@@ -28,23 +40,21 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	}
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
-	addr := net.JoinHostPort(j.ip, strconv.Itoa(int(j.probe.GRPC.Port)))
 	service := ""
 	if j.probe.GRPC.Service != nil {
 		service = *j.probe.GRPC.Service
 	}
-	message, err := proto.Marshal(&grpc_health_v1.HealthCheckRequest{Service: service})
+	addr := net.JoinHostPort(j.ip, strconv.Itoa(int(j.probe.GRPC.Port)))
+	var why connectError
+	conn, err := newGRPCClient(addr, j.timeout, &why)
 	if err != nil {
 		return answer{verdict: unknown, err: err}
 	}
-	reply, err := checkHealth(ctx, addr, message)
-	if refused, ok := errors.AsType[*notConnected](err); ok {
-		return answer{verdict: failure, message: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, j.timeout, refused)}
+	defer func() { _ = conn.Close() }()
+	if err := pluginconn.AwaitReady(ctx, conn, j.timeout); err != nil {
+		return answer{verdict: failure, message: fmt.Sprintf("timeout: failed to connect service %q within %v: %v%s", addr, j.timeout, context.DeadlineExceeded, why.String())}
 	}
-	var resp grpc_health_v1.HealthCheckResponse
-	if err == nil && proto.Unmarshal(reply, &resp) != nil {
-		err = status.Error(codes.Internal, "the server's answer is not a HealthCheckResponse")
-	}
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 	if err != nil {
 		return answer{verdict: failure, message: rpcFailure(ctx, err, j.timeout)}
 	}
@@ -54,79 +64,62 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	return answer{verdict: success, message: "service healthy"}
 }
 
-// notConnected: no server was reached before the timeout.
-type notConnected struct{ last error }
-
-// Error says why, which upstream does not.
-func (e *notConnected) Error() string {
-	if errors.Is(e.last, context.DeadlineExceeded) {
-		return context.DeadlineExceeded.Error()
-	}
-	return fmt.Sprintf("%v (%v)", context.DeadlineExceeded, e.last)
-}
-
-// notBegun: the server reports that it did not process the call.
-type notBegun struct{ error }
-
-// checkHealth makes one call. A server that is not there yet is tried again
-// until ctx ends, and one that did not begin the call once more, as in gRPC's
-// "transparent retries" (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
-func checkHealth(ctx context.Context, addr string, message []byte) ([]byte, error) {
-	once := false
-	var why *notConnected
-	for {
-		reply, err := callOnce(ctx, addr, message)
-		if aside, ok := errors.AsType[notBegun](err); ok {
-			if once {
-				return nil, aside.error
+// newGRPCClient returns a client for one call, which tells why it was not connected.
+func newGRPCClient(addr string, timeout time.Duration, why *connectError) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUserAgent(httpget.UserAgent("probe")),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			conn, err := httpget.Dialer().DialContext(ctx, "tcp", addr)
+			if err != nil {
+				why.set(err)
+				return nil, err
 			}
-			once = true
-			continue
-		}
-		refused, again := errors.AsType[*notConnected](err)
-		if !again {
-			return reply, err
-		}
-		if why == nil || !late(refused.last) {
-			why = refused // that the time was over is known anyway
-		}
-		select {
-		case <-ctx.Done():
-			return nil, why
-		case <-time.After(reconnect):
-		}
+			return watchedConn{conn, why}, nil
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnect, Multiplier: 1, MaxDelay: reconnect},
+			MinConnectTimeout: timeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxGRPCReply)),
+		grpc.WithMaxHeaderListSize(maxGRPCHeader),
+		grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
+		grpc.WithDisableServiceConfig(),
+	)
+}
+
+// connectError is why the last attempt to connect failed, which gRPC does not tell. That time
+// was over is known anyway.
+type connectError struct{ last atomic.Pointer[error] }
+
+func (e *connectError) set(err error) {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return
 	}
+	e.last.Store(&err)
 }
 
-// late says that an attempt timed out.
-func late(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
+// String is for the end of a message.
+func (e *connectError) String() string {
+	if last := e.last.Load(); last != nil {
+		return fmt.Sprintf(" (%v)", *last)
+	}
+	return ""
 }
 
-func callOnce(ctx context.Context, addr string, message []byte) ([]byte, error) {
-	conn, err := httpget.Dialer().DialContext(ctx, "tcp", addr)
+// watchedConn tells how a connection was lost.
+type watchedConn struct {
+	net.Conn
+	why *connectError
+}
+
+// Read implements net.Conn.
+func (c watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
 	if err != nil {
-		return nil, &notConnected{err}
+		c.why.set(err)
 	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	c := newCall(conn)
-	if err := c.send(ctx, addr, message); err != nil {
-		return nil, &notConnected{cause(ctx, err)}
-	}
-	if err := c.greeting(); err != nil {
-		return nil, &notConnected{cause(ctx, err)}
-	}
-	return c.receive()
-}
-
-// cause is why a connection was lost: its context's cause, if that has ended.
-func cause(ctx context.Context, err error) error {
-	if ended := ctx.Err(); ended != nil {
-		return ended
-	}
-	return err
+	return n, err
 }
 
 func rpcFailure(ctx context.Context, err error, timeout time.Duration) string {

@@ -138,7 +138,7 @@ var arrows = map[string]map[string]string{
 	"mirror":               {},
 	"tokens":               {},
 	"podlogs":              {"internal/filewatch": "logs that are followed"},
-	"prober":               {"internal/budget": "what early runs may cost", "internal/httpget": "the httpGet action", "internal/atomicfile": "makes the directory of last results", "internal/checkpoint": "last results, one file a pod"},
+	"prober":               {"internal/pluginconn": "waits for the connection of a gRPC probe", "internal/budget": "what early runs may cost", "internal/httpget": "the httpGet action", "internal/atomicfile": "makes the directory of last results", "internal/checkpoint": "last results, one file a pod"},
 	"hooks":                {"internal/httpget": "the httpGet action"},
 	"status":               {},
 	"events":               {},

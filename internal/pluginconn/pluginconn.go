@@ -1,5 +1,6 @@
-// Package pluginconn is podd's gRPC connections to others who listen on a Unix socket: the
-// container runtime, CSI drivers, device plugins and drivers of dynamic resources.
+// Package pluginconn is podd's gRPC connections: to others who listen on a Unix socket, the
+// container runtime, CSI drivers, device plugins and drivers of dynamic resources. AwaitReady
+// serves connections of other kinds, too.
 package pluginconn
 
 import (
