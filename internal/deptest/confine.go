@@ -4,15 +4,30 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/printer"
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
-// confined are names that only one package may use, tests included, and why.
-var confined = map[string]struct{ home, reason string }{
-	"Pdeathsig": {"internal/child", "the kernel sends it when the thread that forked ends, not the process: child.Start forks on a thread that stays"},
+// confined are names that only some packages may use, tests included unless untested is set,
+// and why. A name with a dot is that of a package and of what it exports. makeSignal stands for
+// make(chan struct{}, 1).
+var confined = map[string]struct {
+	homes    []string
+	untested bool
+	reason   string
+}{
+	"Pdeathsig":         {[]string{"internal/child"}, false, "the kernel sends it when the thread that forked ends, not the process: child.Start forks on a thread that stays"},
+	"unix.InotifyInit1": {[]string{"internal/filewatch"}, true, "filewatch.Inotify reads its events"},
+	"grpc.NewClient":    {[]string{"internal/pluginconn", "prober", "cri/critest", "cmd/podd-bench"}, true, "pluginconn.Dial connects to a socket"},
+	"grpc.Dial":         {nil, false, "pluginconn.Dial connects to a socket"},
+	makeSignal:          {[]string{"internal/wake", "internal/keylock", "server", "stats"}, true, "wake.New makes what wakes a goroutine"},
 }
+
+const makeSignal = "make(chan struct{}, 1)"
 
 // CheckConfined returns where a confined name is used outside its home.
 func CheckConfined(root string) ([]string, error) {
@@ -35,7 +50,7 @@ func CheckConfined(root string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		for _, v := range confinedIn(fset, f, filepath.Dir(at)) {
+		for _, v := range confinedIn(fset, f, filepath.ToSlash(at)) {
 			out = append(out, at+":"+v)
 		}
 		return nil
@@ -43,17 +58,35 @@ func CheckConfined(root string) ([]string, error) {
 	return out, err
 }
 
-// confinedIn returns the line and the fault of each confined name in a file of a package.
-func confinedIn(fset *token.FileSet, f *ast.File, dir string) (out []string) {
+// confinedIn returns the line and the fault of each confined name in a file, whose path is
+// relative to the module.
+func confinedIn(fset *token.FileSet, f *ast.File, path string) (out []string) {
+	dir, test := filepath.Dir(path), strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/")
 	ast.Inspect(f, func(n ast.Node) bool {
-		id, ok := n.(*ast.Ident)
-		if !ok {
-			return true
-		}
-		if c, ok := confined[id.Name]; ok && c.home != dir {
-			out = append(out, fmt.Sprintf("%d: %s is for %s alone: %s", fset.Position(id.Pos()).Line, id.Name, c.home, c.reason))
+		for _, name := range namesOf(n) {
+			if c, ok := confined[name]; ok && !slices.Contains(c.homes, dir) && !(c.untested && test) {
+				out = append(out, fmt.Sprintf("%d: %s is for %s alone: %s", fset.Position(n.Pos()).Line, name, strings.Join(c.homes, ", "), c.reason))
+			}
 		}
 		return true
 	})
 	return out
+}
+
+// namesOf returns what a node may be confined as.
+func namesOf(n ast.Node) []string {
+	switch n := n.(type) {
+	case *ast.Ident:
+		return []string{n.Name}
+	case *ast.SelectorExpr:
+		if pkg, ok := n.X.(*ast.Ident); ok {
+			return []string{pkg.Name + "." + n.Sel.Name}
+		}
+	case *ast.CallExpr:
+		var text strings.Builder
+		if fun, ok := n.Fun.(*ast.Ident); ok && fun.Name == "make" && printer.Fprint(&text, token.NewFileSet(), n) == nil {
+			return []string{text.String()}
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package deptest
 import (
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,8 @@ import "syscall"
 var literal = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 func assign(a *syscall.SysProcAttr) {
 	a.Pdeathsig = 0
+	poke := make(chan struct{}, 1)
+	conn, err := grpc.NewClient("x")
 }
 `
 	fset := token.NewFileSet()
@@ -31,11 +34,18 @@ func assign(a *syscall.SysProcAttr) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := confinedIn(fset, f, "test/vm")
-	if len(got) != 2 || !strings.HasPrefix(got[0], "3: Pdeathsig is for internal/child alone") || !strings.HasPrefix(got[1], "5: ") {
-		t.Errorf("got %q, want lines 3 and 5", got)
-	}
-	if got := confinedIn(fset, f, "internal/child"); len(got) != 0 {
-		t.Errorf("at home: got %q", got)
+	for path, want := range map[string][]string{
+		"test/vm/a.go":             {"3: Pdeathsig is for internal/child alone", "5: Pdeathsig"},
+		"volumes/a_test.go":        {"3: ", "5: "},
+		"volumes/a.go":             {"3: ", "5: ", "6: make(chan struct{}, 1) is for ", "7: grpc.NewClient is for "},
+		"internal/wake/a.go":       {"3: ", "5: ", "7: "},
+		"internal/child/a.go":      {"6: ", "7: "},
+		"prober/grpc.go":           {"3: ", "5: ", "6: "},
+		"internal/child/a_test.go": {},
+	} {
+		got := confinedIn(fset, f, path)
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
 	}
 }
