@@ -12,6 +12,7 @@ import (
 	"podd/agent/backoff"
 	"podd/internal/pod"
 	"podd/internal/podstore"
+	"podd/internal/slots"
 	"podd/internal/wake"
 )
 
@@ -20,7 +21,7 @@ type Agent struct {
 	cfg         Config
 	log         *slog.Logger
 	metrics     *metrics
-	starts      chan struct{}
+	starts      *slots.Slots
 	logRemovals *logRemovals
 	ends        *checkpoints[kept]
 	// allocated has the allocated resources of the pods whose source may desire
@@ -95,7 +96,7 @@ func New(cfg Config) *Agent {
 		cfg:         cfg,
 		log:         cfg.Log,
 		metrics:     newMetrics(cfg.Metrics),
-		starts:      make(chan struct{}, cfg.ParallelStarts),
+		starts:      slots.New(cfg.ParallelStarts, slots.Any, slowStart),
 		logRemovals: newLogRemovals(cfg.LogRemovals),
 		ends:        newEnds(cfg.Ended),
 		allocated:   newAllocated(cfg.Allocated),

@@ -152,22 +152,6 @@ func (w *worker) tellFailure(ctx context.Context, d *pod.Desired, reason, words 
 // not delay others.
 const slowStart = 5 * time.Second
 
-// place waits for a slot among the sandboxes being started. The slot is free again
-// after release, or after slowStart.
-func (a *Agent) place(ctx context.Context) (release func(), err error) {
-	select {
-	case a.starts <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	leave := sync.OnceFunc(func() { <-a.starts })
-	late := time.AfterFunc(slowStart, leave)
-	return func() {
-		late.Stop()
-		leave()
-	}, nil
-}
-
 // remove removes dead containers and then dead sandboxes from the runtime.
 func (w *worker) remove(ctx context.Context, step *plan.Step) error {
 	err := each(step.RemoveContainers, func(id string) error {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/slots"
 )
 
 // setup is everything that a pod has on the node besides its containers, in the order
@@ -185,7 +186,7 @@ func (w *worker) followVolumes(v *view) {
 
 // takePlace waits for a slot among the sandboxes being started; leavePlace frees it.
 func (w *worker) takePlace(ctx context.Context) error {
-	leave, err := w.agent.place(ctx)
+	leave, err := w.agent.starts.Enter(ctx, slots.Rest{})
 	if err == nil {
 		w.leave = leave
 	}

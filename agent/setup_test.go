@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"podd/agent/plan"
 	"podd/internal/pod"
+	"podd/internal/slots"
 )
 
 // world is what one pod has on a node. It complains when something goes before
@@ -302,7 +302,7 @@ func TestAStepThatFailsEndsTheSetup(t *testing.T) {
 				t.Errorf("got ready %v (%v), want the error, which an event has told of", ready, err)
 			}
 			node.mustHaveCalled(calls[:i+1]...)
-			if len(w.agent.starts) != 0 {
+			if w.agent.starts.Taken() != 0 {
 				t.Error("its place among the sandboxes being started is lost")
 			}
 			delete(node.fail, call)
@@ -418,14 +418,16 @@ func TestAReleaseTriesEverythingAndIsTriedAgainForItsNetwork(t *testing.T) {
 func TestAPlaceIsWaitedForNoLongerThanThePodIsDesired(t *testing.T) {
 	node := newWorld(t)
 	w, v := node.podOf()
-	w.agent.starts <- struct{}{}
+	if _, err := w.agent.starts.Enter(t.Context(), slots.Rest{}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errEnded)
 	defer cancel()
 	if ready, err := w.createSandboxAlone(ctx, v); ready || !errors.Is(err, errEnded) {
 		t.Errorf("got ready %v (%v), want that the pod is to end", ready, err)
 	}
 	node.mustHaveCalled("EnsureCgroup", "Ensure")
-	if len(w.agent.starts) != 1 {
+	if w.agent.starts.Taken() != 1 {
 		t.Error("somebody else's place was given back")
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/slots"
 )
 
 const (
@@ -135,14 +135,11 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 
 // withSlotAndLock does the work with one of the slots and the lock.
 func (m *Mounter) withSlotAndLock(ctx context.Context, o *setUp, lock lockKey, work func(context.Context, *setUp) error) error {
-	select {
-	case m.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	leave, err := m.slots.Enter(ctx, slots.Rest{})
+	if err != nil {
+		return err
 	}
-	leave := sync.OnceFunc(func() { <-m.slots })
 	defer leave()
-	defer time.AfterFunc(longSetUp, leave).Stop()
 	unlock, err := m.locks.Lock(ctx, lock)
 	if err != nil {
 		return err

@@ -375,8 +375,8 @@ func TestSetupsAreBoundedAndThoseThatHangReleaseTheirSlots(t *testing.T) {
 		mustBeReady(t, m, quick)
 		release()
 		synctest.Wait()
-		if len(m.slots) != 0 || s.now != 0 {
-			t.Errorf("%d slots taken by %d setups, want none", len(m.slots), s.now)
+		if n := m.slots.Taken(); n != 0 || s.now != 0 {
+			t.Errorf("%d slots taken by %d setups, want none", n, s.now)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"podd/internal/keylock"
 	"podd/internal/pod"
+	"podd/internal/slots"
 	"podd/internal/wake"
 	"podd/podfs"
 )
@@ -62,7 +63,7 @@ type Mounter struct {
 	log      *slog.Logger
 	metrics  *metrics
 	poke     wake.Signal   // an unmount is pending
-	slots    chan struct{} // bound the setups in progress
+	slots    *slots.Slots  // bound the setups in progress
 	threads  chan struct{} // bound the volumes being set up that may block, hung ones included
 	owner    *owner
 	unmounts *unmounts
@@ -125,7 +126,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		kinds:    kinds(o),
 		log:      log,
 		poke:     wake.New(),
-		slots:    make(chan struct{}, parallelSetUps),
+		slots:    slots.New(parallelSetUps, slots.Any, longSetUp),
 		threads:  make(chan struct{}, maxThreads),
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/slots"
 	"podd/volumes/ownership"
 )
 
@@ -31,12 +32,12 @@ const parallelOwners = 4
 
 // owner applies the fsGroup of pods to their volumes.
 type owner struct {
-	slots  chan struct{}
+	slots  *slots.Slots
 	events Events
 }
 
 func newOwner(events Events) *owner {
-	return &owner{slots: make(chan struct{}, parallelOwners), events: events}
+	return &owner{slots: slots.New(parallelOwners, slots.Any, longSetUp), events: events}
 }
 
 // own applies the pod's fsGroup, if it has one, to dir, which is or becomes the target's
@@ -59,14 +60,7 @@ func (o *owner) own(ctx context.Context, t target, dir string) error {
 // acquire waits for a slot. A slot that is held for longer than longSetUp is given to
 // others: its holder waits for a disk and must not delay them.
 func (o *owner) acquire(ctx context.Context) (done func(), err error) {
-	select {
-	case o.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	leave := sync.OnceFunc(func() { <-o.slots })
-	long := time.AfterFunc(longSetUp, leave)
-	return func() { long.Stop(); leave() }, nil
+	return o.slots.Enter(ctx, slots.Rest{})
 }
 
 // watch reports a change that takes long with upstream's events, until stop is called.

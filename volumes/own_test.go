@@ -9,16 +9,21 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/slots"
 )
 
-// full takes all slots.
+// full takes all slots, for as long as it pleases.
 func full(o *owner) (release func()) {
+	o.slots = slots.New(parallelOwners, 0, 0)
+	var leave []func()
 	for range parallelOwners {
-		o.slots <- struct{}{}
+		l, _ := o.slots.Enter(context.Background(), slots.Rest{}) // there is room
+		leave = append(leave, l)
 	}
 	return func() {
-		for range parallelOwners {
-			<-o.slots
+		for _, l := range leave {
+			l()
 		}
 	}
 }
@@ -86,8 +91,8 @@ func TestASlotWhoseHolderHangsIsReleased(t *testing.T) {
 		for _, done := range dones {
 			done()
 		}
-		if len(o.slots) != 0 {
-			t.Errorf("%d slots are taken", len(o.slots))
+		if n := o.slots.Taken(); n != 0 {
+			t.Errorf("%d slots are taken", n)
 		}
 		release := full(o)
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -2,12 +2,12 @@ package volumes
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/slots"
 )
 
 // parallelVolumes bounds the volumes of one pod that are set up in parallel, of those that
@@ -41,10 +41,10 @@ func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	if !m.beginAll(o, used) {
 		return
 	}
-	slots, before := make(chan struct{}, parallelVolumes), m.prerequisites(o.pod, used)
+	places, before := slots.New(parallelVolumes, slots.Any, longSetUp), m.prerequisites(o.pod, used)
 	inParallel := func(i int) {
 		ready := m.doneOf(o, before[i])
-		go m.setUpInParallel(ctx, o, i, ready, slots)
+		go m.setUpInParallel(ctx, o, i, ready, places)
 	}
 	var here []int
 	for i := range volumes {
@@ -94,19 +94,15 @@ func (m *Mounter) mayBlock(p *v1.Pod, v *v1.Volume) bool {
 
 // setUpInParallel is setUpPart once the prerequisites are done, a slot is free, which it
 // keeps for longSetUp at most, and a thread, which it keeps until it returns.
-func (m *Mounter) setUpInParallel(ctx context.Context, o *setUp, i int, prerequisites []<-chan struct{}, slots chan struct{}) {
+func (m *Mounter) setUpInParallel(ctx context.Context, o *setUp, i int, prerequisites []<-chan struct{}, places *slots.Slots) {
 	for _, done := range prerequisites {
 		select {
 		case <-done:
 		case <-ctx.Done():
 		}
 	}
-	select {
-	case slots <- struct{}{}:
-		leave := sync.OnceFunc(func() { <-slots })
+	if leave, err := places.Enter(ctx, slots.Rest{}); err == nil {
 		defer leave()
-		defer time.AfterFunc(longSetUp, leave).Stop()
-	case <-ctx.Done():
 	}
 	select {
 	case m.threads <- struct{}{}:

@@ -8,6 +8,7 @@ package slots
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ type Slots struct {
 	without int             // holders that go on without one; guarded by mu
 	queue   []chan struct{} // each is closed when its waiter has a slot; guarded by mu
 }
+
+// Any number of holders may go on without a slot.
+const Any = math.MaxInt
 
 // Rest is when a holder has nothing to do, as times after its entry. One with To no
 // later than From does not rest.
@@ -104,6 +108,13 @@ func (s *Slots) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue)
+}
+
+// Taken is the number of slots that are held now.
+func (s *Slots) Taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.working
 }
 
 // state is what a holder is doing.

@@ -12,15 +12,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/slots"
 	"podd/podfs"
 )
 
 const (
 	// share: a measurement that took t is not repeated within share·t.
 	share = 50
-	// slots bounds the measurements in progress. One that takes longer than
+	// parallel bounds the measurements in progress. One that takes longer than
 	// longMeasurement gives its slot back, so that it does not delay others.
-	slots           = 2
+	parallel        = 2
 	longMeasurement = time.Second
 )
 
@@ -78,7 +79,7 @@ type Meter struct {
 	cfg    Config
 	size   func(ctx context.Context, dir string, enough int64) (Amount, error)
 	statfs func(path string) (fileSystem, error)
-	slots  chan struct{}
+	slots  *slots.Slots
 	fresh  time.Duration // positive
 	// measured counts measurements of directories, by method.
 	measured struct{ walked, counted atomic.Int64 }
@@ -93,7 +94,7 @@ type Meter struct {
 // New returns a Meter. It starts nothing.
 func New(c Config) *Meter {
 	m := &Meter{
-		cfg: c, size: treeSize, statfs: statfs, slots: make(chan struct{}, slots), fresh: c.Fresh, durations: newDurations(),
+		cfg: c, size: treeSize, statfs: statfs, slots: slots.New(parallel, slots.Any, longMeasurement), fresh: c.Fresh, durations: newDurations(),
 		readings: map[key]*reading{},
 	}
 	if m.fresh <= 0 {
@@ -132,14 +133,11 @@ func mayBeCounted(p *v1.Pod, v *v1.Volume) bool {
 
 // withSlot calls measure with one of the slots; took does not include the wait for it.
 func (m *Meter) withSlot(ctx context.Context, measure func() error) (took time.Duration, err error) {
-	select {
-	case m.slots <- struct{}{}:
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	leave, err := m.slots.Enter(ctx, slots.Rest{})
+	if err != nil {
+		return 0, err
 	}
-	leave := sync.OnceFunc(func() { <-m.slots })
 	defer leave()
-	defer time.AfterFunc(longMeasurement, leave).Stop()
 	began := time.Now()
 	err = measure()
 	return time.Since(began), err
