@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	firstDelay = 100 * time.Millisecond
-	lastDelay  = 10 * time.Second
 	// healthyAfter is how long a runtime must have run for its end to count as
 	// the first again.
 	healthyAfter = time.Minute
@@ -26,6 +24,9 @@ const (
 	// containerd reads all its containers first, which can take half a minute.
 	slowStart = 20 * time.Second
 )
+
+// restartAgain is the time until a runtime that has ended is started again.
+var restartAgain = wake.Backoff{First: 100 * time.Millisecond, Last: 10 * time.Second}
 
 // SupervisorConfig is what a Supervisor needs. Socket, Command and LogFile must
 // be set.
@@ -109,7 +110,7 @@ func nextDelay(last, ran time.Duration) time.Duration {
 	if ran >= healthyAfter {
 		last = 0
 	}
-	return wake.Backoff{First: firstDelay, Last: lastDelay}.Next(last)
+	return restartAgain.Next(last)
 }
 
 // once sees one runtime from its start, or its adoption, to its end, and says

@@ -194,8 +194,8 @@ func TestDelayDoublesAndIsForgottenAfterHealth(t *testing.T) {
 			t.Fatalf("got %v, want %v ms", got, want)
 		}
 	}
-	if d := nextDelay(delay, time.Minute); d != firstDelay {
-		t.Errorf("after a minute of health: got %v, want %v", d, firstDelay)
+	if d := nextDelay(delay, time.Minute); d != restartAgain.First {
+		t.Errorf("after a minute of health: got %v, want %v", d, restartAgain.First)
 	}
 }
 

@@ -233,7 +233,7 @@ func TestTheKeyOfACertificateForAnotherNodeIsNotUsedAgain(t *testing.T) {
 		if _, err := os.Stat(cfg.Store.pending()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the key is still there: %v", err)
 		}
-		time.Sleep(refusedRetry)
+		time.Sleep(afterRefusal.First)
 		if s.count() != 2 {
 			t.Errorf("%d requests, want a second one", s.count())
 		}

@@ -44,13 +44,15 @@ const (
 	// up to spread later, so that nodes that were made together do not renew together
 	// (client-go's certificate manager).
 	earliest, spread = 0.7, 0.2
-	// A request that fails is made again after firstRetry, which doubles up to lastRetry;
-	// upstream's. One that was refused, after refusedRetry, which doubles up to
-	// lastRefusedRetry: upstream makes new ones as fast as others.
-	firstRetry, lastRetry          = 2 * time.Second, 32 * time.Second
-	refusedRetry, lastRefusedRetry = 32 * time.Second, 10 * time.Minute
 	// maxSleep bounds how late a clock that was set is noticed.
 	maxSleep = time.Hour
+)
+
+var (
+	// afterFailure is how long a request that failed is not made again, as upstream.
+	afterFailure = wake.Backoff{First: 2 * time.Second, Last: 32 * time.Second}
+	// afterRefusal is that of one that was refused: upstream makes new ones as fast as others.
+	afterRefusal = wake.Backoff{First: 32 * time.Second, Last: 10 * time.Minute}
 )
 
 // Rotation keeps one certificate valid. Create it with New, and Run it once; the other
@@ -173,12 +175,12 @@ func (r *Rotation) sleep(ctx context.Context, d time.Duration) {
 // the last time.
 func backOff(last time.Duration, err error) time.Duration {
 	if _, refused := errors.AsType[*refusedError](err); refused {
-		return wake.Backoff{First: refusedRetry, Last: lastRefusedRetry}.Next(last)
+		return afterRefusal.Next(last)
 	}
 	if errors.Is(err, errNeedless) {
 		return 0
 	}
-	return wake.Backoff{First: firstRetry, Last: lastRetry}.Next(last)
+	return afterFailure.Next(last)
 }
 
 // untilDue returns how long nothing is to be done, at most maxSleep; 0 if a new certificate

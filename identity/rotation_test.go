@@ -90,7 +90,7 @@ func TestADeniedRequestIsNotRepeatedOften(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 		s.set(func() { s.deny, s.life = false, time.Hour })
-		time.Sleep(lastRefusedRetry)
+		time.Sleep(afterRefusal.Last)
 		if r.Current() == nil {
 			t.Error("no certificate")
 		}
@@ -116,7 +116,7 @@ func TestACertificateThatExpiresDuringAnOutageIsReplacedAfterIt(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 		s.set(func() { s.away = nil })
-		time.Sleep(lastRetry)
+		time.Sleep(afterFailure.Last)
 		if r.Current() == nil || len(r.Problems()) > 0 {
 			t.Errorf("got %v, %v", r.Current(), r.Problems())
 		}
@@ -269,7 +269,7 @@ func TestAClockThatIsAheadIsNoFloodOfRequests(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 		s.set(func() { s.ahead = 0 })
-		time.Sleep(lastRefusedRetry)
+		time.Sleep(afterRefusal.Last)
 		if r.Current() == nil || len(r.Problems()) > 0 {
 			t.Errorf("after the clock was set: got %v, %v", r.Current(), r.Problems())
 		}

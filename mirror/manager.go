@@ -24,12 +24,8 @@ type Client interface {
 	DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error
 }
 
-const (
-	// firstRetry doubles up to lastRetry for a pod that the apiserver refuses or does not
-	// take.
-	firstRetry = time.Second
-	lastRetry  = 5 * time.Minute
-)
+// retry is for a pod that the apiserver refuses or does not take.
+var retry = wake.Backoff{First: time.Second, Last: 5 * time.Minute}
 
 // Config is what a Manager is made of.
 type Config struct {
@@ -171,7 +167,7 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 		if !apierrors.IsNotFound(err) && last.failure.New(err) {
 			m.cfg.Log.Warn("cannot show a static pod in the cluster: it runs all the same", "pod", of.String(), "error", err)
 		}
-		last.delay = wake.Backoff{First: firstRetry, Last: lastRetry}.Next(last.delay)
+		last.delay = retry.Next(last.delay)
 		last.until = time.Now().Add(last.delay)
 		m.failures[of] = last
 		if next.IsZero() || last.until.Before(next) {

@@ -228,7 +228,7 @@ func TestARefusedMirrorPodIsTriedMoreAndMoreRarely(t *testing.T) {
 		s.mu.Lock()
 		s.refuse = nil
 		s.mu.Unlock()
-		time.Sleep(firstRetry)
+		time.Sleep(retry.First)
 		expect(t, s, "when it is taken", "create web")
 		time.Sleep(time.Hour)
 		expect(t, s, "later")
@@ -251,7 +251,7 @@ func TestAMirrorPodThatIsNotFoundIsDeletedWhenItIs(t *testing.T) {
 		s.mu.Lock()
 		s.pods["web"] = there
 		s.mu.Unlock()
-		time.Sleep(firstRetry)
+		time.Sleep(retry.First)
 		expect(t, s, "once it is found", "delete web mirror-1")
 		time.Sleep(time.Hour)
 		expect(t, s, "later")
@@ -322,7 +322,7 @@ func TestARefusalIsToldOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		told("another", 2)
 		refuse(nil)
-		time.Sleep(lastRetry)
+		time.Sleep(retry.Last)
 		s.mu.Lock()
 		there := s.pods["web"]
 		delete(s.pods, "web")

@@ -119,25 +119,18 @@ func (r *Registrar) Run(ctx context.Context) error {
 	follower.Go(func() { r.cfg.Client.FollowNode(ctx, r.cfg.Facts.Name, r.seen) })
 	for {
 		r.sync(ctx)
-		select {
-		case <-ctx.Done():
+		if !wake.Until(ctx, r.poke, time.Now().Add(r.cfg.UpdateFrequency)) {
 			return ctx.Err()
-		case <-r.poke:
-		case <-time.After(r.cfg.UpdateFrequency):
 		}
 	}
 }
 
-const (
-	// firstRegistration is the time between attempts to register, at first; it doubles up
-	// to lastRegistration, as the kubelet's.
-	firstRegistration = 200 * time.Millisecond
-	lastRegistration  = 7 * time.Second
-)
+// registerAgain is the time between attempts to register, the kubelet's.
+var registerAgain = wake.Backoff{First: 200 * time.Millisecond, Last: 7 * time.Second}
 
 // register creates the Node or adopts the existing one; it returns when that is done.
 func (r *Registrar) register(ctx context.Context) error {
-	for wait := firstRegistration; ; wait = (wake.Backoff{First: firstRegistration, Last: lastRegistration}).Next(wait) {
+	for wait := registerAgain.First; ; wait = registerAgain.Next(wait) {
 		err := r.tryRegister(ctx)
 		if err == nil {
 			r.failure.Over()

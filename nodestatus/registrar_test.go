@@ -221,7 +221,7 @@ func TestRegistrationWaitsForAnApiserverThatIsAway(t *testing.T) {
 		b.server.mu.Lock()
 		b.server.away = false
 		b.server.mu.Unlock()
-		time.Sleep(lastRegistration + time.Second)
+		time.Sleep(registerAgain.Last + time.Second)
 		b.want("back", "create")
 	})
 }

@@ -38,13 +38,11 @@ type DriversClient interface {
 	FollowCSIDriver(ctx context.Context, name string, set func(all []*storagev1.CSIDriver, err error))
 }
 
-const (
-	// annotationNodeID has the node's IDs, by the name of the driver, as a JSON object.
-	annotationNodeID = "csi.volume.kubernetes.io/nodeid"
+// annotationNodeID has the node's IDs, by the name of the driver, as a JSON object.
+const annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 
-	firstRetry = 500 * time.Millisecond // doubles to
-	lastRetry  = 2 * time.Minute
-)
+// syncAgain is the time between attempts.
+var syncAgain = wake.Backoff{First: 500 * time.Millisecond, Last: 2 * time.Minute}
 
 // DriversConfig configures Drivers.
 type DriversConfig struct {
@@ -92,7 +90,7 @@ func (d *Drivers) Run(ctx context.Context) error {
 		err := d.sync(ctx)
 		var retry time.Time
 		if err != nil {
-			delay = wake.Backoff{First: firstRetry, Last: lastRetry}.Next(delay)
+			delay = syncAgain.Next(delay)
 			retry = time.Now().Add(delay)
 		} else {
 			delay = 0

@@ -27,16 +27,16 @@ type ClaimReader interface {
 }
 
 const (
-	// firstRead is the time until a claim that is not bound is read again; it doubles up to
-	// lastRead. Claims are rarely waited for: the scheduler does so before it chooses a node.
-	firstRead = 250 * time.Millisecond
-	lastRead  = 4 * time.Second
 	// freshFor is how long an answer is good for another attempt to use a volume.
 	freshFor = time.Second
 	// unrelated is how long the apiserver may take to notice that a pod is this node's:
 	// before that, it forbids to read the pod's claims.
 	unrelated = 2 * time.Second
 )
+
+// readAgain is the time until a claim that is not bound is read again. Claims are rarely waited
+// for: the scheduler does so before it chooses a node.
+var readAgain = wake.Backoff{First: 250 * time.Millisecond, Last: 4 * time.Second}
 
 // protection is the finalizer that keeps a claim while pods use it.
 const protection = "kubernetes.io/pvc-protection"
@@ -150,7 +150,7 @@ func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
 // readClaim reads a claim until it can be used, or ctx ends.
 func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
 	began := time.Now()
-	for delay := firstRead; ; delay = (wake.Backoff{First: firstRead, Last: lastRead}).Next(delay) {
+	for delay := readAgain.First; ; delay = readAgain.Next(delay) {
 		bound, err := s.lookUp(ctx, use)
 		if ctx.Err() != nil {
 			return

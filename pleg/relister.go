@@ -34,11 +34,12 @@ const (
 	// stableAfter is the age of a stream after which the back-off is reset.
 	stableAfter = 10 * time.Second
 
-	backoffFirst = 50 * time.Millisecond
-	backoffMax   = time.Second
 	// slowEvents is the pause between relists for events that name no pod.
 	slowEvents = time.Second
 )
+
+// reopen is the time until a stream that was lost is opened again.
+var reopen = wake.Backoff{First: 50 * time.Millisecond, Last: time.Second}
 
 // Runtime is what a Relister reads.
 type Runtime interface {
@@ -165,7 +166,7 @@ func (r *Relister) Healthy() error {
 
 // follow keeps the event stream open until ctx ends.
 func (r *Relister) follow(ctx context.Context) {
-	wait := backoffFirst
+	wait := reopen.First
 	for ctx.Err() == nil {
 		opened := time.Now()
 		// What happened without a stream is found by relists: one now, one when the
@@ -186,10 +187,10 @@ func (r *Relister) follow(ctx context.Context) {
 			return
 		}
 		if time.Since(opened) >= stableAfter {
-			wait = backoffFirst
+			wait = reopen.First
 		}
 		r.metrics.restarts.Inc()
-		if wait == backoffFirst {
+		if wait == reopen.First {
 			r.log.Warn("lost the container runtime's event stream", "error", err)
 		}
 		r.note(err)
@@ -198,7 +199,7 @@ func (r *Relister) follow(ctx context.Context) {
 		r.mu.Unlock()
 		r.want()
 		wake.Sleep(ctx, wait)
-		wait = wake.Backoff{First: backoffFirst, Last: backoffMax}.Next(wait)
+		wait = reopen.Next(wait)
 	}
 }
 

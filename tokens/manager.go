@@ -37,9 +37,6 @@ const (
 	// happens at most (pkg/kubelet/token).
 	maxAge = 24 * time.Hour
 	jitter = 10 * time.Second
-	// firstRetry doubles up to lastRetry for a token that cannot be had.
-	firstRetry = 500 * time.Millisecond
-	lastRetry  = time.Minute
 	// bindingGrace is how long an apiserver may refuse a token to a node for a pod that was
 	// just bound to it: its authorizer and its admission learn of that by watches of their own.
 	// It is asked again after bindingRetry, which doubles.
@@ -50,6 +47,9 @@ const (
 	// parallel bounds the requests at a time.
 	parallel = 10
 )
+
+// retry is for a token that cannot be had.
+var retry = wake.Backoff{First: 500 * time.Millisecond, Last: time.Minute}
 
 // key identifies a token.
 type key struct {
@@ -283,7 +283,7 @@ func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (change
 		t.due = momentAt(time.Now().Add(t.delay))
 		return false
 	}
-	t.delay = wake.Backoff{First: firstRetry, Last: lastRetry}.Next(t.delay)
+	t.delay = retry.Next(t.delay)
 	t.due = momentAt(time.Now().Add(t.delay))
 	news := t.err == nil || t.err.Error() != err.Error()
 	if ctx.Err() == nil && news {

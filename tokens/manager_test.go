@@ -192,7 +192,7 @@ func TestAnOldTokenServesUntilItExpiresWhileTheApiserverIsAway(t *testing.T) {
 			t.Errorf("asked %d times in two minutes", n)
 		}
 		s.set(false)
-		time.Sleep(lastRetry + time.Second)
+		time.Sleep(retry.Last + time.Second)
 		if got, err := m.Token(p, projection(600)); got != "shop/robot 2" || err != nil {
 			t.Errorf("back: got %q, %v", got, err)
 		}
@@ -385,7 +385,7 @@ func TestAReasonIsToldOnceAndOnlyAnAnswerIsOne(t *testing.T) {
 		s.mu.Lock()
 		s.err = nil
 		s.mu.Unlock()
-		time.Sleep(lastRetry)
+		time.Sleep(retry.Last)
 		tell("issued", 2, 1)
 		s.set(true)
 		time.Sleep(8*time.Minute + 30*time.Second)

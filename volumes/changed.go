@@ -12,12 +12,9 @@ import (
 	"podd/internal/wake"
 )
 
-// Upstream's backoff for volumes that cannot be set up (goroutinemap,
+// refreshAgain is upstream's backoff for volumes that cannot be set up (goroutinemap,
 // exponentialbackoff).
-const (
-	firstRefresh = 500 * time.Millisecond // doubles to
-	lastRefresh  = 2*time.Minute + 2*time.Second
-)
+var refreshAgain = wake.Backoff{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
 
 // livePod is a pod that has live volumes, from its first Ensure (or Follow) until
 // it is torn down or released.
@@ -133,7 +130,7 @@ func (m *Mounter) follow(ctx context.Context, l *livePod, done chan struct{}) {
 			delay, again = 0, time.Time{}
 			continue
 		}
-		delay = wake.Backoff{First: firstRefresh, Last: lastRefresh}.Next(delay)
+		delay = refreshAgain.Next(delay)
 		again = time.Now().Add(delay)
 	}
 }

@@ -113,7 +113,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	if err := checkURL(s.cfg.URL); err != nil {
 		return err
 	}
-	retry := min(firstRetry, s.cfg.CheckFrequency)
+	retry, delay := wake.Backoff{First: firstRetry, Last: s.cfg.CheckFrequency}, time.Duration(0)
 	for {
 		s.ask(ctx)
 		if ctx.Err() != nil {
@@ -130,7 +130,8 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 		}
 		wait := s.cfg.CheckFrequency
 		if !s.ready {
-			wait, retry = retry, min(2*retry, s.cfg.CheckFrequency)
+			delay = retry.Next(delay)
+			wait = delay
 		}
 		if !wake.Sleep(ctx, wait) {
 			return ctx.Err()
