@@ -46,7 +46,11 @@ func (f checkpointFiles[T]) read() (found []T, err error) {
 	var errs []error
 	good := map[string]bool{}
 	for _, d := range f.dir.All(func(key string, v T) { found, good[key] = append(found, v), true }) {
-		errs = append(errs, fmt.Errorf("read %s (%s): %w", d.Path, f.what, d.Err))
+		err := fmt.Errorf("read %s (%s): %w", d.Path, f.what, d.Err)
+		if d.Path == f.dir.Path { // it was not listed: nothing is known to be bad
+			return found, err
+		}
+		errs = append(errs, err)
 	}
 	return found, errors.Join(append(errs, f.dir.Retain(func(key string) bool { return good[key] }))...)
 }

@@ -42,8 +42,7 @@ type times struct {
 	// settle is how long after the start pods wait for plugins that have not registered again,
 	// newcomers how long static pods do for those of which nothing is known.
 	settle, newcomers time.Duration
-	// retry is between attempts to admit a pod whose plugin has
-	// returned an error.
+	// retry is between attempts to admit a pod after its plugin has returned an error.
 	retry wake.Backoff
 }
 

@@ -42,12 +42,13 @@ func (m *Manager) save() error {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	m.mu.Lock()
-	revision, unchanged := m.revision, m.revision == m.written
-	s := m.savedLocked()
-	m.mu.Unlock()
-	if unchanged {
+	revision := m.revision
+	if revision == m.written {
+		m.mu.Unlock()
 		return nil
 	}
+	s := m.savedLocked()
+	m.mu.Unlock()
 	if err := m.checkpoint.Write(s); err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim state: %w", err)
 	}

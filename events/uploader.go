@@ -32,7 +32,7 @@ const (
 	lookAgain = time.Second
 )
 
-// uploadRetry is while the apiserver does not answer.
+// uploadRetry is the time between attempts while the apiserver does not answer.
 var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
 
 // Uploader sends a Recorder's events to an apiserver: each as it is by then, however often

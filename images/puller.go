@@ -103,7 +103,7 @@ type Puller struct {
 	log     *slog.Logger
 	metrics *pullMetrics
 
-	poke wake.Signal // wakes Run; capacity 1
+	poke wake.Signal // wakes Run
 
 	mu      sync.Mutex // guards everything below
 	wants   map[wantKey]*want

@@ -25,7 +25,9 @@ const (
 	// upstream's.
 	reconnect = time.Second
 
-	// Bounds of what a server may send: a health answer has a few bytes.
+	// Bounds of what a server may send: a health answer has a few bytes, and some servers
+	// add many a small frame.
+	maxGRPCAnswer = 64 << 10 // of whatever frames, on one connection
 	maxGRPCReply  = 16 << 10
 	maxGRPCHeader = 16 << 10
 	// grpcBuffer is for each direction of a connection, in bytes.
@@ -75,7 +77,7 @@ func newGRPCClient(addr string, timeout time.Duration, why *connectError) (*grpc
 				why.set(err)
 				return nil, err
 			}
-			return watchedConn{conn, why}, nil
+			return &watchedConn{Conn: conn, why: why}, nil
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnect, Multiplier: 1, MaxDelay: reconnect},
@@ -107,15 +109,22 @@ func (e *connectError) String() string {
 	return ""
 }
 
-// watchedConn tells how a connection was lost.
+// errTooMuch ends the call of a server that sends without end.
+var errTooMuch = errors.New("the server sent too much for one call")
+
+// watchedConn tells how a connection was lost, and is lost after maxGRPCAnswer bytes.
 type watchedConn struct {
 	net.Conn
-	why *connectError
+	why  *connectError
+	read int // by the one goroutine that reads
 }
 
 // Read implements net.Conn.
-func (c watchedConn) Read(b []byte) (int, error) {
+func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if c.read += n; err == nil && c.read > maxGRPCAnswer {
+		err = errTooMuch
+	}
 	if err != nil {
 		c.why.set(err)
 	}

@@ -55,7 +55,7 @@ const (
 type door struct {
 	bounds bounds
 
-	left wake.Signal // notified when one has gone; capacity 1
+	left wake.Signal // notified when one has gone
 
 	mu     sync.Mutex
 	guests map[*guest]struct{} // guarded by mu

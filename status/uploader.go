@@ -29,7 +29,7 @@ const (
 	parallelUploads = 10
 )
 
-// uploadRetry is for a pod whose upload fails.
+// uploadRetry is the time between attempts to upload one pod.
 var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
 
 // Uploader makes the statuses of pods in an apiserver what a Writer has, and deletes the

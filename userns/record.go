@@ -33,6 +33,9 @@ func readRecord(file string) (Range, error) {
 	if errors.Is(err, fs.ErrNotExist) || err != nil && isEmpty(file) {
 		return Range{}, nil
 	}
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
+		return Range{}, err
+	}
 	if err != nil {
 		return Range{}, fmt.Errorf("%s: invalid user namespace mappings file: %w", file, err)
 	}

@@ -91,8 +91,8 @@ func (d Dir[T]) All(visit func(key string, value T)) (damaged []Damaged) {
 	return damaged
 }
 
-// Keys lists the keys without reading the files. A key of which there is only an interrupted
-// write is among them.
+// Keys lists the keys without reading the files. It includes keys that have only an interrupted
+// write.
 func (d Dir[T]) Keys() ([]string, error) {
 	entries, err := d.entries()
 	var keys []string

@@ -103,6 +103,9 @@ func (o Format) maxBytes() int64 {
 }
 
 func (o Format) errTooLong() error {
+	if o.maxBytes() < 1<<20 {
+		return fmt.Errorf("it is longer than the limit of %d KiB", o.maxBytes()>>10)
+	}
 	return fmt.Errorf("it is longer than the limit of %d MiB", o.maxBytes()>>20)
 }
 

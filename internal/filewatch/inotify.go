@@ -34,12 +34,21 @@ func (e Event) Name() string { return unix.ByteSliceToString(e.name) }
 
 // NewInotify makes an instance. A user may have few of them.
 func NewInotify() (*Inotify, error) {
-	// Non-blocking, so that Go's poller waits, and Close ends a Read.
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	fd, err := openInotify()
 	if err != nil {
-		return nil, fmt.Errorf("make an inotify instance (is fs.inotify.max_user_instances used up?): %w", err)
+		return nil, err
 	}
 	return &Inotify{File: os.NewFile(uintptr(fd), "inotify"), fd: fd}, nil
+}
+
+// openInotify returns a descriptor that does not block. As an os.File, Go's poller waits for
+// it, which wakes the process at each event.
+func openInotify() (fd int, err error) {
+	fd, err = unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("make an inotify instance (is fs.inotify.max_user_instances used up?): %w", err)
+	}
+	return fd, nil
 }
 
 // Add watches a path for the events of a mask.
@@ -65,9 +74,6 @@ func (i *Inotify) Read(buf []byte) ([]Event, error) {
 	}
 	return all, nil
 }
-
-// poll is Read without waiting: the error is unix.EAGAIN if nothing has happened.
-func (i *Inotify) poll(buf []byte) (int, error) { return unix.Read(i.fd, buf) }
 
 // decode yields the events in a text of the kernel's.
 func decode(text []byte) iter.Seq[Event] {

@@ -13,7 +13,7 @@ import (
 // values that are needed again and again and seldom change. Create it with NewWrites; its
 // methods and those of its marks are safe for concurrent use and do not block.
 type Writes struct {
-	inotify *Inotify
+	fd int // Go's poller does not know it
 
 	mu    sync.Mutex
 	most  int             // directories; guarded by mu
@@ -30,11 +30,11 @@ type Mark struct {
 
 // NewWrites returns Writes for a number of directories.
 func NewWrites(most int) (*Writes, error) {
-	i, err := NewInotify()
+	fd, err := openInotify()
 	if err != nil {
 		return nil, err
 	}
-	return &Writes{inotify: i, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
+	return &Writes{fd: fd, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
 }
 
 // Add watches a directory. It returns nil where it cannot: there are as many as there may be,
@@ -45,10 +45,11 @@ func (w *Writes) Add(dir string) *Mark {
 	if len(w.marks) >= w.most {
 		return nil
 	}
-	wd, err := w.inotify.Add(dir, unix.IN_MODIFY|unix.IN_ONLYDIR)
+	added, err := unix.InotifyAddWatch(w.fd, dir, unix.IN_MODIFY|unix.IN_ONLYDIR)
 	if errors.Is(err, unix.ENOSPC) {
 		w.most = len(w.marks) // the user has no more
 	}
+	wd := int32(added)
 	if err != nil || w.marks[wd] != nil {
 		return nil
 	}
@@ -66,7 +67,7 @@ func (w *Writes) Look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range maxReads {
-		n, err := w.inotify.poll(w.buf)
+		n, err := unix.Read(w.fd, w.buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -101,7 +102,7 @@ func (w *Writes) allWritten() {
 }
 
 // Close ends all watches. No method may be called after it.
-func (w *Writes) Close() error { return w.inotify.File.Close() }
+func (w *Writes) Close() error { return unix.Close(w.fd) }
 
 // Written reports whether a file of the directory was written between the last call, or Add,
 // and the last Look.
@@ -112,5 +113,5 @@ func (m *Mark) Remove() {
 	m.writes.mu.Lock()
 	defer m.writes.mu.Unlock()
 	delete(m.writes.marks, m.wd)
-	m.writes.inotify.Remove(m.wd)
+	_, _ = unix.InotifyRmWatch(m.writes.fd, uint32(m.wd)) // it may be gone with its directory
 }

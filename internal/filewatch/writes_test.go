@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -103,5 +105,38 @@ func TestAllCountAsWrittenWhereTheKernelKeptNotAll(t *testing.T) {
 	w.Look()
 	if m.Written() {
 		t.Error("it counts as written for good")
+	}
+}
+
+// TestWhatIsWrittenWakesNobody: an instance that Go's poller waits for wakes the process at
+// each write to a watched directory.
+func TestWhatIsWrittenWakesNobody(t *testing.T) {
+	w, err := NewWrites(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	i, err := NewInotify() // the poller waits for this one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.File.Close()
+	polled := func(fd int) bool {
+		infos, err := filepath.Glob("/proc/self/fdinfo/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, info := range infos {
+			text, _ := os.ReadFile(info) // one may be closed meanwhile
+			for _, line := range strings.Split(string(text), "\n") {
+				if f := strings.Fields(line); len(f) > 1 && f[0] == "tfd:" && f[1] == strconv.Itoa(fd) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	if polled(w.fd) || !polled(i.fd) {
+		t.Errorf("Go's poller waits for Writes: %t, for Inotify: %t; want the second alone", polled(w.fd), polled(i.fd))
 	}
 }

@@ -47,7 +47,7 @@ func (k *Locks[K]) Lock(ctx context.Context, key K) (unlock func(), err error) {
 	return func() { <-l.held; leave() }, nil
 }
 
-// Len is the number of keys whose lock is held or waited for.
+// Len returns the number of locks that are held or waited for.
 func (k *Locks[K]) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
