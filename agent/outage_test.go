@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/agent"
-	"podd/apiserver"
+	"podd/cluster/apiserver"
 	"podd/cri/critest/state"
 	"podd/internal/pod"
 	"podd/podconfig"

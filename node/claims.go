@@ -1,12 +1,15 @@
 package node
 
 import (
+	"fmt"
+	"path/filepath"
+
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"podd/agent"
-	"podd/csi"
-	"podd/devices/podresources"
-	"podd/dra"
+	"podd/plugins/devices/podresources"
+	"podd/plugins/dra"
+	"podd/plugins/registry"
 )
 
 // newClaims makes what prepares ResourceClaims, in a cluster: elsewhere there are none.
@@ -20,14 +23,17 @@ func (n *parts) newClaims() {
 	n.problems.add(n.claims.Problems)
 }
 
-// plugins has those that register as CSI drivers do. A driver of dynamic resources is
-// rejected without a cluster.
-func (n *parts) plugins() map[string]csi.PluginHandler {
-	all := map[string]csi.PluginHandler{registration.DevicePlugin: n.devices}
-	if n.claims != nil {
-		all[registration.DRAPlugin] = n.claims
+// newPlugins makes the registry of plugins. A driver of dynamic resources is rejected without a
+// cluster.
+func (n *parts) newPlugins() (err error) {
+	if n.plugins, err = registry.New(filepath.Join(n.cfg.RootDir, "plugins_registry"), n.log); err != nil {
+		return fmt.Errorf("make the directory in which plugins register: %w", err)
 	}
-	return all
+	n.plugins.Handle(registration.DevicePlugin, n.devices)
+	if n.claims != nil {
+		n.plugins.Handle(registration.DRAPlugin, n.claims)
+	}
+	return nil
 }
 
 // podClaims returns the claims for the agent; nil without a cluster.

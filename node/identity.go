@@ -15,10 +15,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"podd/apiserver"
-	"podd/identity"
+	"podd/cluster/apiserver"
+	"podd/cluster/identity"
+	"podd/cluster/nodestatus"
 	"podd/internal/pod"
-	"podd/nodestatus"
 	"podd/server/kubeletapi"
 )
 

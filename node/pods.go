@@ -6,23 +6,25 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"podd/admission"
 	"podd/agent"
 	"podd/bundle"
 	"podd/cgroup"
+	"podd/cluster/nodestatus"
 	"podd/cri"
 	"podd/cri/spec"
-	"podd/csi"
-	"podd/devices"
-	"podd/devices/podresources"
-	"podd/dra"
 	"podd/eviction"
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
 	"podd/internal/wake"
-	"podd/nodestatus"
+	"podd/plugins/csi"
+	"podd/plugins/devices"
+	"podd/plugins/devices/podresources"
+	"podd/plugins/dra"
+	"podd/plugins/registry"
 	"podd/podenv"
 	"podd/podfs"
 	"podd/prober"
@@ -61,6 +63,7 @@ type parts struct {
 	cgroups   *cgroup.Tree
 	oom       *cgroup.OOMWitness
 	client    *cri.Client
+	plugins   *registry.Registry
 	csi       *csi.Volumes
 	devices   *devices.Manager
 	claims    *dra.Manager // nil without a cluster
@@ -99,11 +102,15 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.devices = devices.New(devices.Config{RootDir: n.cfg.RootDir, Waker: deviceUser{p}, Log: n.log, Metrics: n.registry})
 	n.problems.add(p.devices.Problems)
 	p.newClaims()
+	if err := p.newPlugins(); err != nil {
+		return nil, err
+	}
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), Plugins: p.plugins(), Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), Plugins: p.plugins, Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}
+	p.plugins.Handle(registration.CSIPlugin, p.csi)
 	projects := quota.New(n.log)
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
@@ -213,7 +220,8 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	if n.claims != nil {
 		start(ctx, g, "DRA drivers", n.claims.Run)
 	}
-	start(ctx, g, "CSI drivers", n.csi.Run)
+	start(ctx, g, "CSI volumes", n.csi.Run)
+	start(ctx, g, "plugins", n.plugins.Run)
 	start(ctx, g, "images", n.images.Run)
 	start(ctx, g, "prober", n.prober.Run)
 	if n.facts.imports() {

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podd/apiserver"
-	"podd/csi"
-	"podd/nodestorage"
+	"podd/cluster/apiserver"
+	"podd/cluster/nodestorage"
+	"podd/plugins/csi"
 )
 
 // clusterStorage implements csi.Cluster.

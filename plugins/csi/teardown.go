@@ -1,0 +1,240 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"podd/internal/pod"
+)
+
+// tearDown is a teardown in progress.
+type tearDown struct {
+	done      chan struct{} // closed at its end
+	err       error         // valid once done is closed
+	abandoned bool          // guarded by Volumes.mu: TearDown has stopped waiting for it
+}
+
+// TearDown has the volume of a directory unpublished, and unstaged if no other pod uses
+// it. The pod need not be known. It waits for the driver for 10 s at most, or until ctx
+// ends; the work then continues in the background, and its success wakes the pod (Waker),
+// as does the registration of a missing driver. Calling it again joins a teardown in
+// progress. Success means that nothing of the driver's is left; after an error, nothing
+// below the directory may be unmounted or deleted.
+func (v *Volumes) TearDown(ctx context.Context, dir string) error {
+	v.stopRepublish(dir)
+	o := v.join(ctx, dir)
+	moment := time.NewTimer(v.patience)
+	defer moment.Stop()
+	select {
+	case <-o.done:
+		return o.err
+	case <-moment.C:
+	case <-ctx.Done():
+	}
+	v.mu.Lock()
+	o.abandoned = true
+	v.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.err
+	default:
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%s: the volume's driver has not unpublished it yet: the call continues", pluginName)
+}
+
+// join returns the teardown in progress, or starts one.
+func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o := v.tearDowns[dir]; o != nil {
+		o.abandoned = false
+		return o
+	}
+	o := &tearDown{done: make(chan struct{})}
+	v.tearDowns[dir] = o
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.timeout)
+		defer cancel()
+		err := v.doTearDown(ctx, dir)
+		v.mu.Lock()
+		delete(v.tearDowns, dir)
+		o.err = err
+		close(o.done)
+		wake := o.abandoned && err == nil
+		v.mu.Unlock()
+		if wake {
+			v.waker.Changed(uidOf(dir))
+		}
+	}()
+	return o
+}
+
+// doTearDown unpublishes the volume, unstages it if it was the last user, and removes the
+// record.
+func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
+	r, err := readRecord(dir)
+	if errors.Is(err, fs.ErrNotExist) { // its driver was never called
+		return v.leftover(removeEmpty(filepath.Join(dir, "mount")), "an unknown driver")
+	}
+	if err != nil {
+		return err
+	}
+	p := pathsOf(v.root, dir, r)
+	unlock, err := v.locks.Lock(ctx, r.key())
+	if err != nil {
+		return fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
+	}
+	defer unlock()
+	staged, err := v.lastUser(r, p)
+	if err != nil {
+		return err
+	}
+	if staged || r.State != idle {
+		if err := v.unpublish(ctx, r, p, staged); err != nil {
+			return err
+		}
+	}
+	if r.Block { // fails if other pods have devices there
+		_ = os.Remove(filepath.Dir(p.target))
+	}
+	v.drivers.forget(r.DriverName, uidOf(dir))
+	err = removeRecord(dir)
+	if err == nil {
+		v.unuse(r, dir)
+	}
+	return err
+}
+
+// lastUser says whether the volume is staged and no other pod uses it.
+func (v *Volumes) lastUser(r *record, p paths) (bool, error) {
+	if !r.persistent() {
+		return false, nil
+	}
+	if _, err := readRecord(p.staged); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	users, err := v.users(r, p.dir)
+	return err == nil && len(users) == 0, err
+}
+
+// unpublish has the driver unpublish the volume, and unstage it if staged is set.
+func (v *Volumes) unpublish(ctx context.Context, r *record, p paths, staged bool) error {
+	d, err := v.drivers.driver(r.DriverName, uidOf(p.dir))
+	if err != nil {
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed to get CSI client: %w", pluginName, err)
+	}
+	s, err := v.open(ctx, d)
+	if err != nil {
+		v.drivers.wait(r.DriverName, uidOf(p.dir))
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
+	}
+	defer s.close()
+	if r.State != idle {
+		_, err = call(ctx, s, s.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: p.target})
+		if err != nil {
+			return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
+		}
+	}
+	if err := v.leftover(removeEmpty(p.target), r.DriverName); err != nil {
+		return err
+	}
+	if !staged {
+		return nil
+	}
+	return v.unstage(ctx, s, r, p)
+}
+
+// unstage has the driver unstage a volume that no pod uses; the volume's lock is held.
+func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p paths) error {
+	if s.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		_, err := call(ctx, s, s.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{VolumeId: r.VolumeHandle, StagingTargetPath: p.staging})
+		if err != nil {
+			return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", pluginName, err)
+		}
+	}
+	if err := v.leftover(removeEmpty(p.staging), r.DriverName); err != nil {
+		return err
+	}
+	if err := removeRecord(p.staged); err != nil {
+		return err
+	}
+	v.unuse(r, p.staged)
+	if !r.Block {
+		return nil
+	}
+	return removeEmpty(filepath.Dir(p.staged))
+}
+
+// leftover wraps the error for a path that the driver should have left empty.
+func (v *Volumes) leftover(err error, driver string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s has left something behind: %w: unmount it, or move it away, by hand", pluginName, driver, err)
+}
+
+// unstageUnused has a driver unstage volumes that no pod uses, which a podd leaves that is
+// killed between unpublish and unstage.
+func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
+	var dirs []string
+	for _, pattern := range v.stagedRecords(driver) {
+		files, _ := filepath.Glob(pattern) // fails only for a bad pattern
+		for _, file := range files {
+			dirs = append(dirs, filepath.Dir(file))
+		}
+	}
+	for _, dir := range dirs {
+		if err := v.unstageIfUnused(ctx, driver, dir); err != nil && ctx.Err() == nil {
+			v.log.Warn("cannot unstage a volume that nobody uses: its driver is asked again when it registers", "driver", driver, "dir", dir, "error", err)
+		}
+	}
+}
+
+// stagedRecords are patterns of the records of a driver's staged volumes, among others.
+func (v *Volumes) stagedRecords(driver string) []string {
+	return []string{
+		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),
+		filepath.Join(v.root, "plugins", pluginName, "volumeDevices", "*", "data", recordFile),
+	}
+}
+
+func (v *Volumes) unstageIfUnused(ctx context.Context, driver, dir string) error {
+	r, err := readRecord(dir)
+	if err != nil || r.DriverName != driver {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	unlock, err := v.locks.Lock(ctx, r.key())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p := pathsOf(v.root, "", r)
+	if last, err := v.lastUser(r, p); err != nil || !last {
+		return err
+	}
+	d, err := v.drivers.driver(driver, pod.UID(""))
+	if err != nil {
+		return err
+	}
+	s, err := v.open(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return v.unstage(ctx, s, r, p)
+}

@@ -1,0 +1,218 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"podd/internal/keylock"
+	"podd/internal/pod"
+	"podd/plugins/loop"
+)
+
+// pluginName is upstream's name of the plugin, the prefix of its errors.
+const pluginName = "kubernetes.io/csi"
+
+// patience is how long TearDown waits for a driver; the call continues after that.
+const patience = 10 * time.Second
+
+// Objects returns the CSIDrivers and Secrets of volumes: for a pod of an apiserver, those
+// of the apiserver. The error for a missing one is of class pod.ErrNotFound. The returned
+// objects must not be modified. The calls may block until the apiserver has answered, or
+// until ctx ends.
+type Objects interface {
+	CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storagev1.CSIDriver, error)
+	// KnownCSIDriver does not block: it fails while the apiserver has not answered.
+	KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, error)
+	SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error)
+}
+
+// Events records events of pods. It must not block.
+type Events interface {
+	Event(p *v1.Pod, eventType, reason, message string)
+	ClaimEvent(claim *v1.PersistentVolumeClaim, eventType, reason, message string)
+}
+
+// Config configures Volumes.
+type Config struct {
+	// RootDir is podd's --root-dir; it is created if missing.
+	RootDir  string
+	NodeName string
+	Objects  Objects
+	Waker    Waker
+	Events   Events
+	Cluster  Cluster // nil without one
+	Plugins  Plugins
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer
+}
+
+// Volumes manages the node's CSI volumes. Create it with New. It handles the registry's plugins of
+// type registration.CSIPlugin.
+type Volumes struct {
+	root, nodeName, boot string
+	objects              Objects
+	waker                Waker
+	events               Events
+	cluster              Cluster
+	drivers              *drivers
+	log                  *slog.Logger
+	metrics              *metrics
+	locks                keylock.Locks[string] // by record.key
+	timeout, patience    time.Duration
+	period               time.Duration // see follow
+	loop                 *loop.Loop
+
+	mu          sync.Mutex // guards what follows
+	tearDowns   map[string]*tearDown
+	republished map[string]*republished
+	// inUse has the directories that need each attached volume.
+	inUse map[v1.UniqueVolumeName]map[string]bool
+}
+
+// New creates the root directory and the directory of drivers, which the drivers' pods
+// expect to exist, and resolves the root. It starts nothing.
+func New(c Config) (*Volumes, error) {
+	if err := os.MkdirAll(c.RootDir, 0o750); err != nil {
+		return nil, fmt.Errorf("make the root directory: %w", err)
+	}
+	root, err := filepath.Abs(c.RootDir)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve the root directory: %w", err)
+	}
+	v := &Volumes{
+		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, events: c.Events, log: c.Log,
+		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
+		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{}, loop: loop.New(),
+		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
+	}
+	if v.cluster == nil {
+		v.cluster = noCluster{}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "plugins"), 0o750); err != nil {
+		return nil, fmt.Errorf("make the directory of CSI drivers: %w", err)
+	}
+	v.drivers = newDrivers(c.Plugins, c.Waker, c.Log)
+	v.drivers.changed = v.cluster.DriversChanged
+	v.drivers.registered = func(driver string) {
+		v.loop.Go(func(ctx context.Context) { v.unstageUnused(ctx, driver) })
+	}
+	v.loadInUse()
+	return v, nil
+}
+
+// Run unstages the volumes of drivers that have registered where no pod uses them, and looks
+// after volumes that need it periodically, until ctx ends. It returns ctx's cause.
+func (v *Volumes) Run(ctx context.Context) error {
+	defer v.stopRepublishing()
+	v.loop.Run(ctx, func(time.Time) time.Time { return time.Time{} })
+	return context.Cause(ctx)
+}
+
+// Registered returns the registered drivers, sorted by name.
+func (v *Volumes) Registered() []pod.CSIDriver { return v.drivers.infos() }
+
+// Refresh asks a registered driver again how many volumes can be attached, and has the
+// cluster told if that has changed. It blocks until the driver has answered, for 2 minutes
+// at most.
+func (v *Volumes) Refresh(ctx context.Context, driver string) error {
+	return v.drivers.refresh(ctx, driver)
+}
+
+// Drivers returns the names of the registered drivers, sorted.
+func (v *Volumes) Drivers() []string { return v.drivers.names() }
+
+// SetUp has a volume staged, if its driver supports that, and published at Path. It
+// blocks as long as the driver takes, at most 2 minutes, or until ctx ends. After an error
+// the driver may still be working on it, which TearDown handles. SetUp may be called
+// again after any outcome.
+//
+// podOwns says that the caller must apply the pod's fsGroup to the volume's files,
+// because the driver does not. Errors have upstream's wording, and Secrets' values are
+// masked in them. When a missing driver registers, the pod is woken (Waker).
+func (v *Volumes) SetUp(ctx context.Context, volume pod.CSIVolume) (podOwns bool, err error) {
+	return v.setUp(ctx, volume, false)
+}
+
+// setUp is SetUp; with again it publishes a volume again, unless it was torn down.
+func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (podOwns bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	p, err := v.plan(ctx, &volume)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", pluginName, err)
+	}
+	d, err := v.drivers.driver(p.driver, volume.Pod.UID)
+	if err != nil {
+		if !again && p.isPublished(v.boot) {
+			return false, nil // by an earlier podd: the driver is not needed
+		}
+		return false, fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
+	}
+	if err := p.getSecrets(ctx, v.objects); err != nil {
+		return false, err
+	}
+	if p.dirHasOther() {
+		if err := v.TearDown(ctx, volume.Dir); err != nil {
+			return false, err
+		}
+	}
+	if err := v.attach(ctx, p, again); err != nil {
+		return false, fmt.Errorf("%s: %w", pluginName, err)
+	}
+	unlock, err := v.locks.Lock(ctx, p.key())
+	if err != nil {
+		return false, fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
+	}
+	defer unlock()
+	if again && !p.isSetUp() {
+		return false, nil // it was torn down meanwhile
+	}
+	p.again = again
+	s, err := v.open(ctx, d)
+	if err != nil {
+		v.drivers.wait(p.driver, volume.Pod.UID)
+		return false, fmt.Errorf("%s: %w", pluginName, err)
+	}
+	defer s.close()
+	p.setCapabilities(s.can)
+	if err := v.stageAndPublish(ctx, s, p); err != nil {
+		return false, fmt.Errorf("%s: %w", pluginName, err)
+	}
+	v.follow(volume, p)
+	return p.podOwns(), nil
+}
+
+// stageAndPublish stages, publishes and expands the volume; the volume's lock is
+// held.
+func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) error {
+	if err := p.begin(v.boot); err != nil {
+		return err
+	}
+	if err := v.stage(ctx, s, p); err != nil {
+		return err
+	}
+	if err := v.publish(ctx, s, p); err != nil {
+		return err
+	}
+	if p.claim != nil { // the cluster says when
+		return v.grow(ctx, s, p, p.claim, p.size)
+	}
+	return v.expand(ctx, s, p)
+}
+
+// Path returns where SetUp has a volume published. It is pure.
+func (v *Volumes) Path(volume pod.CSIVolume) string {
+	return pathsOf(v.root, volume.Dir, recordOf(&volume, "")).target
+}

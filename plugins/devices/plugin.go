@@ -1,0 +1,185 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"podd/internal/pluginconn"
+	"podd/plugins/registry"
+)
+
+const (
+	// maxList bounds a list of devices, in bytes: some 80,000 devices.
+	maxList = 4 << 20
+	// maxResponse bounds any other response.
+	maxResponse = 1 << 20
+)
+
+// plugin is a connection to a registered plugin.
+type plugin struct {
+	endpoint string
+	api      pluginapi.DevicePluginClient
+	close    func()
+	// done ends it, by end: another one has its place, or its socket was removed.
+	done  chan struct{}
+	ended sync.Once
+}
+
+// end may be called more than once.
+func (pl *plugin) end() { pl.ended.Do(func() { close(pl.done) }) }
+
+var errReplaced = errors.New("the plugin has registered again, or was removed")
+
+// connect connects to a plugin and has Run follow its devices. It blocks until the plugin
+// has said what it supports.
+func (m *Manager) connect(ctx context.Context, name, endpoint string) error {
+	pl, options, err := m.dial(ctx, endpoint)
+	if err != nil {
+		return err
+	}
+	if err := m.adopt(name, pl, options); err != nil {
+		pl.close()
+		return err
+	}
+	m.metrics.registrations.WithLabelValues(name).Inc()
+	m.log.Info("device plugin registered", "resource", name, "endpoint", endpoint)
+	return nil
+}
+
+func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, *pluginapi.DevicePluginOptions, error) {
+	conn, err := pluginconn.Dial(endpoint, maxResponse)
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to dial device plugin: %w", err)
+	}
+	if err := pluginconn.AwaitReady(ctx, conn, m.times.dial); err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("failed to dial device plugin: %w", err)
+	}
+	pl := &plugin{endpoint: endpoint, api: pluginapi.NewDevicePluginClient(conn), close: func() { conn.Close() }, done: make(chan struct{})}
+	within, cancel := context.WithTimeout(ctx, m.times.options)
+	defer cancel()
+	options, err := pl.api.GetDevicePluginOptions(within, &pluginapi.Empty{})
+	if err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("failed to get device plugin options: %w", err)
+	}
+	return pl, options, nil
+}
+
+// adopt makes a plugin that of its resource.
+func (m *Manager) adopt(name string, pl *plugin, options *pluginapi.DevicePluginOptions) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[name]
+	if r == nil {
+		if !m.makePlaceLocked() {
+			return fmt.Errorf("there are %d resources of device plugins, which is the most", maxResources)
+		}
+		r = &resource{}
+		m.resources[name] = r
+	}
+	if r.plugin != nil {
+		r.plugin.end()
+	}
+	r.plugin, r.stopped, r.gone = pl, time.Time{}, false
+	// Another list counts as news, also if it is the same.
+	r.listed = false
+	r.options.PreStartRequired = options.GetPreStartRequired()
+	r.options.GetPreferredAllocationAvailable = options.GetGetPreferredAllocationAvailable()
+	m.loop.Go(func(ctx context.Context) { m.follow(ctx, name, pl) })
+	return nil
+}
+
+// makePlaceLocked says that there may be another resource, and forgets one that is gone
+// if need be.
+func (m *Manager) makePlaceLocked() bool {
+	if len(m.resources) < maxResources {
+		return true
+	}
+	for name, r := range m.resources {
+		if r.gone {
+			delete(m.resources, name)
+			m.metrics.forget(name)
+			return true
+		}
+	}
+	return false
+}
+
+// follow takes a plugin's lists until it or ctx ends.
+func (m *Manager) follow(ctx context.Context, name string, pl *plugin) {
+	defer pl.close()
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-pl.done:
+			cancel(errReplaced)
+		case <-own.Done():
+		}
+	}()
+	err := m.receive(own, name, pl)
+	if ctx.Err() != nil {
+		return // podd ends, and the plugin does not
+	}
+	if cause := context.Cause(own); cause != nil {
+		err = cause
+	}
+	m.log.Warn("device plugin has ended: its devices are unhealthy", "resource", name, "endpoint", pl.endpoint, "error", err)
+	m.ended(name, pl)
+}
+
+func (m *Manager) receive(ctx context.Context, name string, pl *plugin) error {
+	stream, err := pl.api.ListAndWatch(ctx, &pluginapi.Empty{}, grpc.MaxCallRecvMsgSize(maxList))
+	if err != nil {
+		return err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := m.list(name, pl, response.GetDevices()); err != nil {
+			return err
+		}
+	}
+}
+
+// Register registers a plugin of plugins_registry. It blocks until the plugin has
+// responded; the error is for the plugin.
+func (m *Manager) Register(ctx context.Context, p *registry.Plugin) error {
+	if err := checkPlugin(p.Name, p.Versions...); err != nil {
+		return err
+	}
+	return m.connect(ctx, p.Name, p.Endpoint)
+}
+
+// Deregister says that the socket by which a plugin had registered with Register is gone.
+func (m *Manager) Deregister(p *registry.Plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.resources[p.Name]; r != nil && r.plugin != nil && r.plugin.endpoint == p.Endpoint {
+		r.plugin.end()
+	}
+}
+
+// checkPlugin checks what a plugin says of itself, in upstream's words.
+func checkPlugin(name string, versions ...string) error {
+	supported := false
+	for _, v := range versions {
+		supported = supported || v == pluginapi.Version
+	}
+	if !supported {
+		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", shorten(fmt.Sprint(versions)), pluginapi.SupportedVersions)
+	}
+	if !extended(name) {
+		return fmt.Errorf("the ResourceName %q is invalid", shorten(name))
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"podd/internal/pluginconn"
+	"podd/internal/pod"
+	"podd/internal/text"
+)
+
+const (
+	// maxHealth bounds the devices whose health one instance reports.
+	maxHealth = 10000
+	// maxHealthy bounds how long it may say that a report holds.
+	maxHealthy = 365 * 24 * time.Hour
+)
+
+type deviceKey struct{ pool, name string }
+
+// deviceHealth is what an instance says of a device, until it has expired.
+type deviceHealth struct {
+	health  v1.ResourceHealthStatus
+	message string
+	holds   time.Duration
+	expires time.Time
+}
+
+func (h *deviceHealth) same(o *deviceHealth) bool {
+	return h.health == o.health && h.message == o.message && h.holds == o.holds
+}
+
+// followHealth takes what an instance reports of its devices' health (KEP-4680) until ctx ends.
+// One that does not know the call is not asked again.
+func (m *Manager) followHealth(ctx context.Context, i *instance) {
+	for {
+		err := m.receiveHealth(ctx, i)
+		m.forgetHealth(i)
+		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
+			return
+		}
+		m.log.Debug("a DRA driver reports no health any more: asking again", "driver", i.driver, "error", pluginconn.Shorten(err.Error()), "retry_in", m.times.healthRetry)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(m.times.healthRetry):
+		}
+	}
+}
+
+// receiveHealth returns a reason why there is nothing more, never nil.
+func (m *Manager) receiveHealth(ctx context.Context, i *instance) error {
+	stream, err := i.health.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := m.reported(i, response.GetDevices()); err != nil {
+			return err
+		}
+	}
+}
+
+// reported takes a report. What it does not name is as it was, until that expires.
+func (m *Manager) reported(i *instance, list []*healthapi.DeviceHealth) error {
+	now := time.Now()
+	changed := map[deviceKey]bool{}
+	m.mu.Lock()
+	for _, d := range list {
+		key := deviceKey{d.GetDevice().GetPoolName(), d.GetDevice().GetDeviceName()}
+		old, known := i.devices[key]
+		if len(key.pool) > 2*maxName || len(key.name) > 2*maxName || !known && len(i.devices) >= maxHealth {
+			m.mu.Unlock()
+			return fmt.Errorf("the health of a device named %q is reported: want %d devices at most, and %d bytes", pluginconn.Shorten(key.name), maxHealth, 2*maxName)
+		}
+		next := m.healthOf(d, now)
+		if !known || !old.same(&next) {
+			changed[key] = true
+		}
+		i.devices[key] = next
+	}
+	pods := m.usersLocked(i.driver, changed)
+	m.mu.Unlock()
+	m.tell(pods)
+	m.loop.Wake()
+	return nil
+}
+
+func (m *Manager) healthOf(d *healthapi.DeviceHealth, now time.Time) deviceHealth {
+	h := deviceHealth{health: v1.ResourceHealthStatusUnknown, message: messageOf(d.GetMessage()), holds: m.times.healthy}
+	switch d.GetHealth() {
+	case healthapi.HealthStatus_HEALTHY:
+		h.health = v1.ResourceHealthStatusHealthy
+	case healthapi.HealthStatus_UNHEALTHY:
+		h.health = v1.ResourceHealthStatusUnhealthy
+	case healthapi.HealthStatus_UNKNOWN:
+	}
+	if seconds := d.GetHealthCheckTimeoutSeconds(); seconds > 0 {
+		h.holds = time.Duration(min(seconds, int64(maxHealthy/time.Second))) * time.Second
+	}
+	h.expires = now.Add(h.holds)
+	return h
+}
+
+// messageOf cuts a message as upstream does, but between characters.
+func messageOf(message string) string {
+	if len(message) <= v1.ResourceHealthMessageMaxLength {
+		return message
+	}
+	const mark = "..."
+	return text.CutWith(message, v1.ResourceHealthMessageMaxLength-len(mark), mark)
+}
+
+// forgetHealth says that an instance reports nothing.
+func (m *Manager) forgetHealth(i *instance) {
+	m.mu.Lock()
+	gone := map[deviceKey]bool{}
+	for key := range i.devices {
+		gone[key] = true
+	}
+	clear(i.devices)
+	pods := m.usersLocked(i.driver, gone)
+	m.mu.Unlock()
+	m.tell(pods)
+}
+
+// expireHealthLocked forgets what was reported too long ago, and returns whose devices that
+// concerns.
+func (m *Manager) expireHealthLocked(due func(time.Time) bool) map[pod.UID]bool {
+	all := map[pod.UID]bool{}
+	for driver, instances := range m.drivers {
+		for _, i := range instances {
+			stale := map[deviceKey]bool{}
+			for key, h := range i.devices {
+				if due(h.expires) {
+					stale[key] = true
+					delete(i.devices, key)
+				}
+			}
+			if len(stale) > 0 {
+				maps.Copy(all, m.usersLocked(driver, stale))
+			}
+		}
+	}
+	return all
+}
+
+// Health is that of the devices which the regular containers of a pod have by its claims, by
+// container; nil for none. The names are upstream's, "claim:NAME" and "claim:NAME/REQUEST" as
+// the container has them. It never blocks.
+func (m *Manager) Health(p *v1.Pod) map[string][]v1.ResourceStatus {
+	if len(p.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all map[string][]v1.ResourceStatus
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		for _, wants := range c.Resources.Claims {
+			s := m.statusLocked(p, wants)
+			known := func(o v1.ResourceStatus) bool { return o.Name == s.Name }
+			if len(s.Resources) == 0 || slices.ContainsFunc(all[c.Name], known) {
+				continue
+			}
+			if all == nil {
+				all = map[string][]v1.ResourceStatus{}
+			}
+			all[c.Name] = append(all[c.Name], s)
+		}
+	}
+	return all
+}
+
+// statusLocked has no resources if the claim is not prepared.
+func (m *Manager) statusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceStatus {
+	s := v1.ResourceStatus{Name: v1.ResourceName("claim:" + wants.Name)}
+	if wants.Request != "" {
+		s.Name += v1.ResourceName("/" + wants.Request)
+	}
+	at := slices.IndexFunc(p.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool { return c.Name == wants.Name })
+	if at < 0 {
+		return s
+	}
+	name, _, err := nameOf(p, &p.Spec.ResourceClaims[at])
+	of := m.claims[keyOf(p.Namespace, name)]
+	if err != nil || of == nil || !of.pods[p.UID] {
+		return s
+	}
+	for _, d := range of.devicesFor([]string{wants.Request}) {
+		h := m.deviceLocked(d)
+		if !slices.ContainsFunc(s.Resources, func(o v1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) {
+			s.Resources = append(s.Resources, h)
+		}
+	}
+	return s
+}
+
+// deviceLocked is the health of a device, by the newest instance that knows it.
+func (m *Manager) deviceLocked(d driven) v1.ResourceHealth {
+	r := v1.ResourceHealth{ResourceID: v1.ResourceID(d.driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
+	if len(d.CDI) > 0 {
+		r.ResourceID = v1.ResourceID(d.CDI[0])
+	}
+	for _, i := range slices.Backward(m.drivers[d.driver]) {
+		if h, known := i.devices[deviceKey{d.Pool, d.Name}]; known {
+			r.Health = h.health
+			if h.message != "" {
+				r.Message = &h.message
+			}
+			break
+		}
+	}
+	return r
+}

@@ -1,0 +1,261 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	drabeta "k8s.io/kubelet/pkg/apis/dra/v1beta1"
+
+	"podd/internal/pluginconn"
+	"podd/internal/pod"
+	"podd/plugins/registry"
+)
+
+const (
+	// maxDrivers bounds how many drivers there are, those of which there are only metrics
+	// included, and maxInstances those of one.
+	maxDrivers, maxInstances = 256, 16
+	// maxResponse bounds a driver's response, in bytes.
+	maxResponse = 4 << 20
+	// maxPath is more than a socket's path can have, in bytes.
+	maxPath = 4096
+)
+
+// services are the versions of the API that podd speaks, the newest first.
+var services = []string{drapb.DRAPluginService, drabeta.DRAPluginService}
+
+// instance is a registered process of a driver. There is more than one while a driver is
+// updated without a gap.
+type instance struct {
+	driver, endpoint string
+	api              drapb.DRAPluginClient
+	health           healthapi.DRAResourceHealthClient
+	// watch tells whether it is connected, until ctx ends.
+	watch func(ctx context.Context, tell func(connected bool))
+	close func()
+	done  chan struct{} // closed when its registration has ended
+
+	// What follows is guarded by Manager.mu.
+	connected bool
+	// devices is what it says of their health.
+	devices map[deviceKey]deviceHealth
+}
+
+// Register registers an instance of a driver, which need not listen yet. It does not block.
+// The error is for the plugin, in upstream's words.
+func (m *Manager) Register(_ context.Context, p *registry.Plugin) error {
+	name, endpoint := p.Name, p.Endpoint
+	if err := checkDriver(name, endpoint); err != nil {
+		return fmt.Errorf("plugin validation failed with err: %w", err)
+	}
+	service, err := chooseService(p.Versions)
+	if err != nil {
+		return fmt.Errorf("plugin validation failed with err: invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: %w", name, endpoint, err)
+	}
+	i, err := m.dial(name, endpoint, service)
+	if err == nil {
+		if err = m.adopt(i); err != nil {
+			i.close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("plugin registration failed with err: %w", err)
+	}
+	m.log.Info("DRA driver registered", "driver", name, "endpoint", endpoint, "service", service)
+	return nil
+}
+
+// checkDriver checks what a plugin says of itself. Upstream checks neither, and allows such
+// names of drivers only in allocations.
+func checkDriver(name, endpoint string) error {
+	msgs := validation.IsDNS1123Subdomain(strings.ToLower(name))
+	if len(name) > resourcev1.DriverNameMaxLength || len(msgs) > 0 {
+		return fmt.Errorf("DRA driver name %q: want a DNS subdomain of at most %d characters", pluginconn.Shorten(name), resourcev1.DriverNameMaxLength)
+	}
+	if !filepath.IsAbs(endpoint) || len(endpoint) > maxPath || strings.Contains(endpoint, "\x00") {
+		return fmt.Errorf("the endpoint %q of DRA driver %s is not the path of a socket", pluginconn.Shorten(endpoint), name)
+	}
+	return nil
+}
+
+// chooseService is the first of a driver's services that podd speaks, as upstream's
+// validateSupportedServices.
+func chooseService(offered []string) (string, error) {
+	if len(offered) == 0 {
+		return "", errors.New("empty list of supported gRPC services (aka supported versions)")
+	}
+	for _, s := range offered {
+		if slices.Contains(services, s) {
+			return s, nil
+		}
+	}
+	return "", fmt.Errorf("none of services supported by the plugin (%s) are supported by the kubelet (%q)", pluginconn.Shorten(fmt.Sprintf("%q", offered)), services)
+}
+
+func (m *Manager) dial(name, endpoint, service string) (*instance, error) {
+	conn, err := pluginconn.Dial(endpoint, maxResponse, grpc.WithIdleTimeout(0), grpc.WithUnaryInterceptor(measured{name, m.metrics.calls}.intercept))
+	if err != nil {
+		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w", name, endpoint, err)
+	}
+	i := &instance{
+		driver: name, endpoint: endpoint, api: drapb.NewDRAPluginClient(conn), health: healthapi.NewDRAResourceHealthClient(conn),
+		watch: func(ctx context.Context, tell func(bool)) { pluginconn.Watch(ctx, conn, tell) },
+		close: func() { conn.Close() }, done: make(chan struct{}),
+	}
+	if service == drabeta.DRAPluginService {
+		i.api = drabeta.V1Beta1ClientWrapper{DRAPluginClient: drabeta.NewDRAPluginClient(conn)}
+	}
+	return i, nil
+}
+
+// adopt adds an instance to those of its driver, and has Run watch it.
+func (m *Manager) adopt(i *instance) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	others := m.drivers[i.driver]
+	if slices.ContainsFunc(others, func(o *instance) bool { return o.endpoint == i.endpoint }) {
+		return fmt.Errorf("endpoint %s already registered for DRA driver plugin %s", i.endpoint, i.driver)
+	}
+	if len(others) >= maxInstances {
+		return fmt.Errorf("DRA driver %s has %d instances, which is the most", i.driver, maxInstances)
+	}
+	if !m.makePlaceLocked(i.driver) {
+		return fmt.Errorf("there are %d DRA drivers, which is the most", maxDrivers)
+	}
+	i.devices = map[deviceKey]deviceHealth{}
+	m.drivers[i.driver] = append(others, i)
+	m.lookLocked(i.driver)
+	m.loop.Go(func(ctx context.Context) { m.serve(ctx, i) })
+	return nil
+}
+
+// makePlaceLocked says that there may be this driver, and forgets another one that is not
+// registered if need be.
+func (m *Manager) makePlaceLocked(driver string) bool {
+	if !m.known[driver] && len(m.known) >= maxDrivers {
+		for other := range m.known {
+			if len(m.drivers[other]) == 0 {
+				delete(m.known, other)
+				m.metrics.forget(other)
+				break
+			}
+		}
+	}
+	if !m.known[driver] && len(m.known) >= maxDrivers {
+		return false
+	}
+	m.known[driver] = true
+	return true
+}
+
+// serve watches an instance until its registration or ctx ends.
+func (m *Manager) serve(ctx context.Context, i *instance) {
+	defer i.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() {
+		select {
+		case <-i.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	work.Go(func() { m.followHealth(ctx, i) })
+	i.watch(ctx, func(connected bool) { m.connection(i, connected) })
+}
+
+// connection notes whether an instance is connected. Whoever waits for its driver is woken
+// when it is.
+func (m *Manager) connection(i *instance, connected bool) {
+	var pods map[pod.UID]bool
+	m.mu.Lock()
+	if slices.Contains(m.drivers[i.driver], i) {
+		i.connected = connected
+		m.lookLocked(i.driver)
+		if connected {
+			pods = m.waiting[i.driver]
+			delete(m.waiting, i.driver)
+			m.retryAt = time.Time{}
+		}
+	}
+	m.mu.Unlock()
+	m.tell(pods)
+	m.loop.Wake()
+}
+
+// Deregister says that the socket by which an instance had registered is gone.
+func (m *Manager) Deregister(p *registry.Plugin) {
+	name, endpoint := p.Name, p.Endpoint
+	m.mu.Lock()
+	var gone *instance
+	at := slices.IndexFunc(m.drivers[name], func(i *instance) bool { return i.endpoint == endpoint })
+	if at >= 0 {
+		gone = m.drivers[name][at]
+		if m.drivers[name] = slices.Delete(m.drivers[name], at, at+1); len(m.drivers[name]) == 0 {
+			delete(m.drivers, name)
+		}
+		close(gone.done)
+		m.lookLocked(name)
+	}
+	pods := m.usersLocked(name, nil)
+	m.mu.Unlock()
+	if gone != nil {
+		m.log.Info("DRA driver unregistered", "driver", name, "endpoint", endpoint)
+		m.tell(pods) // their devices' health is unknown
+		m.loop.Wake()
+	}
+}
+
+// instance returns the one of a driver that is to be called, as upstream: the newest that is
+// connected, or else the newest.
+func (m *Manager) instance(driver string) (*instance, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.instanceLocked(driver)
+}
+
+func (m *Manager) instanceLocked(driver string) (*instance, error) {
+	all := m.drivers[driver]
+	switch {
+	case driver == "":
+		return nil, errors.New("DRA driver name is empty")
+	case len(all) == 0:
+		return nil, fmt.Errorf("DRA driver %s is not registered", pluginconn.Shorten(driver))
+	}
+	for _, i := range slices.Backward(all) {
+		if i.connected {
+			return i, nil
+		}
+	}
+	return all[len(all)-1], nil
+}
+
+// awaitLocked has a pod woken when a driver is connected.
+func (m *Manager) awaitLocked(driver string, uid pod.UID) {
+	if m.waiting[driver] == nil {
+		m.waiting[driver] = map[pod.UID]bool{}
+	}
+	m.waiting[driver][uid] = true
+}
+
+// forgetLocked ends a pod's wait for drivers.
+func (m *Manager) forgetLocked(uid pod.UID) {
+	for driver, uids := range m.waiting {
+		if delete(uids, uid); len(uids) == 0 {
+			delete(m.waiting, driver)
+		}
+	}
+}

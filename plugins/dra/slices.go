@@ -1,0 +1,68 @@
+package dra
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podd/internal/wake"
+)
+
+// wipe is a deletion of a driver's ResourceSlices in progress. cancel gives it up: the driver
+// is back.
+type wipe struct{ cancel context.CancelFunc }
+
+// Wipe deletes the ResourceSlices of all drivers of this node: none has registered yet, and
+// pods must not be scheduled for what may not come back. Drivers publish them again. It is
+// called at podd's start, once the Node is registered, and blocks until that has succeeded
+// or ctx ends.
+func (m *Manager) Wipe(ctx context.Context) { m.deleteSlices(ctx, "") }
+
+// lookLocked notes that a driver is away, or back.
+func (m *Manager) lookLocked(driver string) {
+	for _, i := range m.drivers[driver] {
+		if !i.connected {
+			continue
+		}
+		delete(m.wipes, driver)
+		if w := m.wiping[driver]; w != nil {
+			delete(m.wiping, driver)
+			w.cancel()
+		}
+		return
+	}
+	if _, planned := m.wipes[driver]; !planned && m.wiping[driver] == nil {
+		m.wipes[driver] = time.Now().Add(m.times.away)
+	}
+}
+
+// wipeLocked has the ResourceSlices of a driver deleted that is away for long.
+func (m *Manager) wipeLocked(driver string) {
+	own, cancel := context.WithCancel(context.Background())
+	w := &wipe{cancel: cancel}
+	m.wiping[driver] = w
+	m.loop.Go(func(ctx context.Context) {
+		defer context.AfterFunc(ctx, cancel)()
+		m.deleteSlices(own, driver)
+		cancel()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.wiping[driver] == w {
+			delete(m.wiping, driver)
+		}
+	})
+}
+
+// deleteSlices tries until it succeeds or ctx ends.
+func (m *Manager) deleteSlices(ctx context.Context, driver string) {
+	for delay := m.times.wipe.First; ctx.Err() == nil; delay = m.times.wipe.Next(delay) {
+		err := m.cluster.DeleteResourceSlices(ctx, m.node, driver)
+		if err == nil || apierrors.IsNotFound(err) { // a cluster that does not have such objects
+			m.log.Debug("deleted ResourceSlices", "driver", driver)
+			return
+		}
+		m.log.Debug("cannot delete ResourceSlices: trying again", "driver", driver, "error", err, "retry_in", delay)
+		wake.Sleep(ctx, delay)
+	}
+}
