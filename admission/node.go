@@ -17,14 +17,14 @@ type Node struct {
 	Labels map[string]string
 	Taints []v1.Taint
 	// Seen returns the Node as the cluster has it, whose labels and taints count instead: there,
-	// others change them. It may be nil, and return nil as long as none was seen: pods of the
+	// others change them. It returns nil as long as none was seen: pods of the
 	// cluster are then not compared, since the scheduler did that when it bound them, and a
 	// node that boots would reject what ran on it. What it returns is only read. It must not
-	// block.
+	// block. NoCluster is for none.
 	Seen func() *v1.Node
 	// Reread has the Node of Seen read again before a pod of the cluster is rejected by it. It
-	// returns what the pod waits for until that is done, and empty then; nil for none. It must
-	// not block.
+	// returns what the pod waits for until that is done, and empty then. It must not block.
+	// NoReread is for none.
 	Reread func(uid pod.UID) (waits string)
 	// Allocatable is what pods may request together: cpu, memory, pods and
 	// whatever else the node has. A resource with a slash in its name that is
@@ -42,6 +42,13 @@ type Node struct {
 	// for none.
 	Swap func(p *v1.Pod, c *v1.Container) bool
 }
+
+// NoCluster and NoReread are Seen and Reread of a node without a cluster: its pods are compared with
+// Labels and Taints.
+var (
+	NoCluster func() *v1.Node
+	NoReread  func(uid pod.UID) (waits string)
+)
 
 // object is the Node that a pod's affinity and tolerations are compared with; nil if they
 // cannot be compared yet.

@@ -30,7 +30,9 @@ type Claims interface {
 	Retain(keep map[pod.UID]bool)
 }
 
-// noClaims stands for Parts.Claims where there are none.
+// NoClaims is for a node without a cluster: no pod has any.
+var NoClaims Claims = noClaims{}
+
 type noClaims struct{}
 
 func (noClaims) Prepare(context.Context, *v1.Pod) error             { return nil }

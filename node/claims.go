@@ -14,12 +14,14 @@ import (
 
 // newClaims makes what prepares ResourceClaims, in a cluster: elsewhere there are none.
 func (n *parts) newClaims() {
+	n.podClaims, n.shownClaims = agent.NoClaims, podresources.NoClaims
 	if n.membership == nil {
 		return
 	}
 	n.claims = dra.New(dra.Config{
 		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Cluster: n.membership.client, Waker: deviceUser{n}, Log: n.log, Metrics: n.registry,
 	})
+	n.podClaims, n.shownClaims = n.claims, n.claims
 	n.problems.add(n.claims.Problems)
 }
 
@@ -34,20 +36,4 @@ func (n *parts) newPlugins() (err error) {
 		n.plugins.Handle(registration.DRAPlugin, n.claims)
 	}
 	return nil
-}
-
-// podClaims returns the claims for the agent; nil without a cluster.
-func (n *parts) podClaims() agent.Claims {
-	if n.claims == nil {
-		return nil
-	}
-	return n.claims
-}
-
-// shownClaims returns the claims for the pod resources API; nil without a cluster.
-func (n *parts) shownClaims() podresources.Claims {
-	if n.claims == nil {
-		return nil
-	}
-	return n.claims
 }

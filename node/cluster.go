@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
-	"podd/admission"
 	"podd/cluster/apiserver"
 	"podd/cluster/mirror"
 	"podd/cluster/nodestatus"
@@ -48,7 +47,7 @@ type membership struct {
 	drivers   *nodestorage.Drivers // built at the greeting
 	volumes   *volumes.Mounter     // built at the greeting, before which no pod goes
 	podCIDR   *podCIDR             // built at the greeting
-	reread    *nodestatus.Reread   // built at the greeting
+	reread    *nodestatus.Reread
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
@@ -75,6 +74,8 @@ func (n *Node) newMembership() (*membership, error) {
 	m.lease = nodestatus.NewLease(nodestatus.LeaseConfig{
 		Client: client, Name: n.cfg.NodeName, Duration: n.cfg.LeaseDuration, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,
 	})
+	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
+	m.reread = nodestatus.NewReread(read, func(of *v1.Node) { m.registrar.Keep(of) }, func() { n.agent.AdmitAgain() }, n.log)
 	m.mirrors = mirror.New(mirror.Config{
 		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Status: n.statusOf, Changes: func() (<-chan struct{}, func()) { return n.status.Changes() }, Log: n.log,
 	})
@@ -147,112 +148,16 @@ func (n *Node) kubeletOptions() server.Kubelet {
 	}
 }
 
-// remote returns the objects of the apiserver; nil without one.
-func (n *Node) remote() objects.Remote {
-	if n.membership == nil {
-		return nil
-	}
-	return n.membership.client
-}
-
-// clusterNode returns what tells this Node as the apiserver has it; nil for a podd that stands
-// alone.
-func (n *Node) clusterNode() func() *v1.Node {
-	if n.membership == nil {
-		return nil
-	}
-	return n.membership.attached.Node
-}
-
-// newReread makes what has this Node read again before it keeps a pod out, and returns how it
-// is asked; nil for a podd that stands alone.
-func (n *Node) newReread() func(pod.UID) string {
-	m := n.membership
-	if m == nil {
-		return nil
-	}
-	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
-	keep := func(of *v1.Node) { m.registrar.Keep(of) }
-	m.reread = nodestatus.NewReread(read, keep, func() { n.agent.AdmitAgain() }, n.log)
-	return m.reread.For
-}
-
-// nodeLabels returns what tells the labels of this Node in the apiserver; nil for a podd that
-// stands alone.
-func (n *Node) nodeLabels() func() map[string]string {
-	m := n.membership
-	if m == nil {
-		return nil
-	}
-	return func() map[string]string {
-		if of := m.attached.Node(); of != nil {
-			return of.Labels
-		}
-		return admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels) // what it is registered with
-	}
-}
-
-// serviceAccountTokens returns those of the apiserver; nil without one.
-func (n *Node) serviceAccountTokens() volumes.Tokens {
-	if n.membership == nil {
-		return nil
-	}
-	return n.membership.tokens
-}
-
-// trustBundles returns those of the apiserver; nil without one.
-func (n *Node) trustBundles() volumes.TrustBundles {
-	if n.membership == nil {
-		return nil
-	}
-	return n.objects
-}
-
-// services returns those of the cluster; nil without one.
-func (n *Node) services() *podenv.Services {
-	if n.membership == nil {
-		return nil
-	}
-	return n.membership.services
-}
-
-// mirror passes the static pods on, which a cluster is shown.
-func (n *Node) mirror() func(pods []*pod.Desired, complete bool) {
-	if n.membership == nil {
-		return nil
-	}
-	return n.membership.mirrors.Desired
-}
-
 // podObjects are what pods reference: objects, and tokens of service accounts.
 type podObjects struct {
 	*objects.Store
-	tokens *tokens.Manager // nil for none
-}
-
-func (n *Node) podObjects() podObjects {
-	o := podObjects{Store: n.objects}
-	if n.membership != nil {
-		o.tokens = n.membership.tokens
-	}
-	return o
+	forget func(pod.UID) // the tokens of a pod
 }
 
 // Unregister forgets what was known for a pod.
 func (o podObjects) Unregister(uid pod.UID) {
 	o.Store.Unregister(uid)
-	if o.tokens != nil {
-		o.tokens.Forget(uid)
-	}
-}
-
-// gone passes a pod that was forgotten to the uploader, which deletes its object: once none of
-// its volumes is mounted here any more, as whoever sees the object go counts on.
-func (n *Node) gone(last *v1.Pod) {
-	if n.membership != nil {
-		n.membership.volumes.OnceRemoved(last.UID, func() { n.membership.uploader.Gone(last) })
-		n.membership.mirrors.Wake()
-	}
+	o.forget(uid)
 }
 
 // statusOf is the status of a pod that is on the node, without a phase until it was looked at;
@@ -265,6 +170,21 @@ func (n *Node) statusOf(uid pod.UID) *v1.PodStatus {
 		return &v1.PodStatus{}
 	}
 	return nil
+}
+
+// gone passes a pod that was forgotten to the uploader, which deletes its object: once none of
+// its volumes is mounted here any more, as whoever sees the object go counts on.
+func (m *membership) gone(last *v1.Pod) {
+	m.volumes.OnceRemoved(last.UID, func() { m.uploader.Gone(last) })
+	m.mirrors.Wake()
+}
+
+// changed has the Node's status written. Before the registrar is built there is none: its first
+// status has the change.
+func (m *membership) changed() {
+	if m.registrar != nil {
+		m.registrar.Poke()
+	}
 }
 
 // source returns the source of the pods that are bound to this node.
@@ -287,6 +207,7 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 
 // build builds what needs the facts of the runtime, before anything of the second stage runs.
 func (m *membership) build(p *parts) {
+	m.volumes = p.volumes
 	m.podCIDR = p.newPodCIDR()
 	m.registrar = nodestatus.New(nodestatus.Config{
 		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {

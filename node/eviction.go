@@ -21,7 +21,7 @@ func (n *parts) newEviction() *eviction.Manager {
 	c := &n.cfg.Eviction
 	cfg := eviction.Config{
 		Thresholds: c.Thresholds, Transition: c.Transition, MaxGrace: c.MaxGrace,
-		Node: &pressured{parts: n, failed: map[string]string{}}, Pods: evictable{n}, Recorder: n.recorder, Changed: n.pressureChanged, Log: n.log, Metrics: n.registry,
+		Node: &pressured{parts: n, failed: map[string]string{}}, Pods: evictable{n}, Recorder: n.recorder, Changed: n.cluster.changed, Log: n.log, Metrics: n.registry,
 	}
 	if c.Alarm {
 		cfg.Alarm = memoryAlarm{n.kernel.NewAlarm(), n.cgroups.RootPath()}
@@ -32,13 +32,6 @@ func (n *parts) newEviction() *eviction.Manager {
 // startEviction runs it, once pods are adopted.
 func (n *parts) startEviction(ctx context.Context, g *errgroup.Group) {
 	start(ctx, g, "eviction", n.eviction.Run)
-}
-
-// pressureChanged has the Node say so at once.
-func (n *parts) pressureChanged() {
-	if n.membership != nil {
-		n.membership.registrar.Poke()
-	}
 }
 
 // pressured implements eviction.Node.

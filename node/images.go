@@ -92,10 +92,7 @@ func (n *Node) newKeyring() (*credentials.Keyring, error) {
 	}
 	if n.cfg.ImageCredentialProviderConfig != "" {
 		plugins := credentials.ProvidersConfig{
-			Config: n.cfg.ImageCredentialProviderConfig, BinDir: n.cfg.ImageCredentialProviderBinDir, Log: n.log, Registerer: n.registry,
-		}
-		if n.membership != nil {
-			plugins.Accounts = n.membership.client
+			Config: n.cfg.ImageCredentialProviderConfig, BinDir: n.cfg.ImageCredentialProviderBinDir, Accounts: n.cluster.accounts, Log: n.log, Registerer: n.registry,
 		}
 		cfg.Providers, err = credentials.LoadProviders(plugins)
 		if err != nil {

@@ -98,7 +98,8 @@ type Node struct {
 	agent        *agent.Agent
 	pleg         *pleg.Relister
 	server       *server.Server
-	membership   *membership
+	membership   *membership // nil without a cluster
+	cluster      clusterParts
 
 	// supervisor is nil if an endpoint is configured: the runtime is then started by
 	// others. network is nil if that runtime is not the bundled one.
@@ -139,10 +140,14 @@ func New(c Config) (*Node, error) {
 	n.addresses = newNodeAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, resolver(cfg))
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
-		Options: status.Options{HostIPs: n.addresses.now()}, Gone: n.gone, Log: n.log, Metrics: n.registry,
+		Options: status.Options{HostIPs: n.addresses.now()}, Gone: func(last *v1.Pod) { n.cluster.gone(last) }, Log: n.log, Metrics: n.registry,
 	})
 	if n.membership, err = n.newMembership(); err != nil {
 		return nil, err
+	}
+	n.cluster = n.alone()
+	if n.membership != nil {
+		n.cluster = n.member(n.membership)
 	}
 	if err := n.connect(); err != nil {
 		return nil, err
@@ -154,18 +159,15 @@ func New(c Config) (*Node, error) {
 	n.pullRecords = records.New(records.Config{Root: cfg.RootDir, Policy: cfg.ImageAccess, Key: key, Log: n.log, Registerer: n.registry})
 	n.objects = objects.New(objects.Config{
 		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
-		Remote: n.remote(), Labels: n.nodeLabels(), Key: key, Log: n.log, Metrics: n.registry,
+		Remote: n.cluster.remote, Labels: n.cluster.labels, Key: key, Log: n.log, Metrics: n.registry,
 	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}
 	n.files = podfs.New(n.dirs(), n.log)
 	sources := n.newSources()
-	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Static: n.mirror(), Log: n.log, Registerer: n.registry})
-	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems}}
-	if n.membership != nil {
-		n.problems.add(n.membership.problems)
-	}
+	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Static: n.cluster.mirror, Log: n.log, Registerer: n.registry})
+	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems, n.cluster.problems}}
 	n.newAgent(sources)
 	return n, n.newServer()
 }
@@ -187,10 +189,7 @@ func (n *Node) newSources() []podconfig.Source {
 			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))
 	}
-	if n.membership != nil {
-		sources = append(sources, n.membership.source(n))
-	}
-	return sources
+	return append(sources, n.cluster.sources...)
 }
 
 // newAgent builds the sync loop, whose parts come with the greeting, and what wakes
@@ -203,7 +202,7 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 		names[i] = s.Name()
 	}
 	n.agent = agent.New(agent.Config{
-		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: n.podObjects(),
+		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: podObjects{n.objects, n.cluster.forgetPod},
 		Sources: names, BackOff: policy, Budget: n.budget, LogRemovals: n.logRemovalsDir(),
 		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"),
 		Accepted: filepath.Join(n.cfg.RootDir, "accepted"), Starts: filepath.Join(n.cfg.RootDir, "starts"), Log: n.log, Metrics: n.registry,

@@ -60,22 +60,25 @@ type parts struct {
 	*Node
 	facts Facts
 
-	cgroups   *cgroup.Tree
-	oom       *cgroup.OOMWitness
-	client    *cri.Client
-	plugins   *registry.Registry
-	csi       *csi.Volumes
-	devices   *devices.Manager
-	claims    *dra.Manager // nil without a cluster
-	volumes   *volumes.Mounter
-	meter     *usage.Meter
-	unpacked  *unpacked
-	kernel    *kernel.Reader
-	stats     *stats.Collector
-	eviction  *eviction.Manager
-	admission *admission.Gate
-	archives  *archive.Dir
-	images    *images.Puller
+	cgroups *cgroup.Tree
+	oom     *cgroup.OOMWitness
+	client  *cri.Client
+	plugins *registry.Registry
+	csi     *csi.Volumes
+	devices *devices.Manager
+	claims  *dra.Manager // nil without a cluster
+	// podClaims and shownClaims are claims, for the agent and the pod resources API.
+	podClaims   agent.Claims
+	shownClaims podresources.Claims
+	volumes     *volumes.Mounter
+	meter       *usage.Meter
+	unpacked    *unpacked
+	kernel      *kernel.Reader
+	stats       *stats.Collector
+	eviction    *eviction.Manager
+	admission   *admission.Gate
+	archives    *archive.Dir
+	images      *images.Puller
 	// nodeImages are those that the Node shows.
 	nodeImages *nodestatus.Images
 	prober     *prober.Prober
@@ -106,7 +109,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 		return nil, err
 	}
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.clusterStorage(), Plugins: p.plugins, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: driverUser{p}, Events: n.recorder, Cluster: n.cluster.storage, Plugins: p.plugins, Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}
@@ -114,13 +117,10 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	projects := quota.New(n.log)
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.serviceAccountTokens(), TrustBundles: n.trustBundles(), Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.cluster.tokens, TrustBundles: n.cluster.trustBundles, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake,
 	}, n.log, n.registry); err != nil {
 		return nil, err
-	}
-	if n.membership != nil {
-		n.membership.volumes = p.volumes
 	}
 	n.problems.add(p.pendingUnmounts)
 	p.meter = usage.New(usage.Config{
@@ -135,7 +135,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
 		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
-		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, Seen: n.clusterNode(), Reread: n.newReread(),
+		AppArmor: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, Seen: n.cluster.node, Reread: n.cluster.reread,
 	}, p.devices, n.registry)
 	if err := p.newImages(wake); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	return podenv.New(podenv.Config{
 		NodeName: cfg.NodeName, NodeIPs: n.addresses.now, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
-		CgroupParent: n.cgroups.Parent, Objects: n.objects, Services: n.services(), Volumes: n.volumes,
+		CgroupParent: n.cgroups.Parent, Objects: n.objects, Services: n.cluster.services, Volumes: n.volumes,
 		OwnNetwork: n.network != nil, UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
 	})
 }
@@ -195,7 +195,7 @@ func (n *parts) forAgent() agent.Parts {
 	return agent.Parts{
 		Observer: observer{n.client, n.oom}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
-		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Claims: n.podClaims(), Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
+		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Claims: n.podClaims, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: n.hostIP, NodeIPs: n.addresses.now(),
 	}
 }
@@ -215,7 +215,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	start(ctx, g, "volumes", n.volumes.Run)
 	start(ctx, g, "device plugins", n.devices.Run)
 	start(ctx, g, "pod resources", podresources.New(podresources.Config{
-		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.active, Devices: n.devices, Claims: n.shownClaims(), Log: n.log, Metrics: n.registry,
+		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.active, Devices: n.devices, Claims: n.shownClaims, Log: n.log, Metrics: n.registry,
 	}).Run)
 	if n.claims != nil {
 		start(ctx, g, "DRA drivers", n.claims.Run)

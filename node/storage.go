@@ -8,7 +8,6 @@ import (
 
 	"podd/cluster/apiserver"
 	"podd/cluster/nodestorage"
-	"podd/plugins/csi"
 )
 
 // clusterStorage implements csi.Cluster.
@@ -18,20 +17,8 @@ type clusterStorage struct {
 	m *membership
 }
 
-// clusterStorage returns what a cluster does for CSI volumes; nil without one.
-func (n *Node) clusterStorage() csi.Cluster {
-	if n.membership == nil {
-		return nil
-	}
-	return clusterStorage{n.membership.attached, n.membership.client, n.membership}
-}
-
 // InUse has the Node's status written.
-func (s clusterStorage) InUse() {
-	if s.m.registrar != nil { // otherwise its first status has it
-		s.m.registrar.Poke()
-	}
-}
+func (s clusterStorage) InUse() { s.m.changed() }
 
 // Token waits for a token.
 func (s clusterStorage) Token(ctx context.Context, p *v1.Pod, projection *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {

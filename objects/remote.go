@@ -27,6 +27,9 @@ type Remote interface {
 	ClaimReader
 }
 
+// NoRemote is for a node without an apiserver: all objects are those of manifests.
+var NoRemote Remote
+
 // followed is an object of an apiserver that a registered pod references. Store.mu guards
 // it.
 type followed struct {
@@ -70,12 +73,12 @@ func (s *Store) entryLocked(key pod.ObjectKey) entry {
 
 // follows says that an object is one to follow.
 func (s *Store) follows(key pod.ObjectKey) bool {
-	return s.remote != nil && key.Cluster && key.Kind != pod.KindPersistentVolumeClaim
+	return s.remote != NoRemote && key.Cluster && key.Kind != pod.KindPersistentVolumeClaim
 }
 
 // followsLocked says that what is followed is what registered pods reference.
 func (s *Store) followsLocked() bool {
-	if s.remote == nil {
+	if s.remote == NoRemote {
 		return true
 	}
 	n := 0

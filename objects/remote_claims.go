@@ -62,7 +62,7 @@ type remoteClaim struct {
 
 // needClaimsLocked sets which claims a pod needs, by its keys.
 func (s *Store) needClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
-	if s.remote == nil {
+	if s.remote == NoRemote {
 		return
 	}
 	needs := func(use claimUse) bool {

@@ -34,15 +34,19 @@ type Config struct {
 	Node    map[string]string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Remote has the objects of the pods of an apiserver; nil if there is none.
+	// Remote has the objects of the pods of an apiserver, or is NoRemote.
 	Remote Remote
 	// Labels returns the labels of the Node in the apiserver, or nil while they are not
-	// known: those that volumes of the apiserver select. It must not block.
+	// known: those that volumes of the apiserver select. It must not block. NoLabels is for a
+	// node without an apiserver.
 	Labels func() map[string]string
 	// Key, of KeySize bytes, makes the hashes of Contents comparable among all Stores
 	// that have it. Without it they are valid in this process only.
 	Key []byte
 }
+
+// NoLabels is for a node that is in no apiserver.
+var NoLabels func() map[string]string
 
 // Store stores the node's ConfigMaps, Secrets, PersistentVolumes and claims. Its methods
 // are safe for concurrent use; only Run and Use block.
@@ -52,7 +56,7 @@ type Store struct {
 	key     []byte
 	epoch   string
 	poke    wake.Signal
-	remote  Remote // nil for none
+	remote  Remote // NoRemote for none
 	labels  func() map[string]string
 
 	mu      sync.Mutex // guards everything below

@@ -21,13 +21,17 @@ type Config struct {
 	Sources []Source
 	// Objects receives what pods refer to; may be nil.
 	Objects Objects
-	// Static, if not nil, is called with the pods of all sources but the apiserver, after
-	// each change; complete says that each of these sources is ready. It must not block.
+	// Static is called with the pods of all sources but the apiserver, after each change;
+	// complete says that each of these sources is ready. It must not block. NoMirror is for
+	// nobody.
 	Static func(pods []*pod.Desired, complete bool)
 	Log    *slog.Logger
 	// Registerer for the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
+
+// NoMirror is for a node whose static pods are shown to no cluster.
+var NoMirror func(pods []*pod.Desired, complete bool)
 
 // PodConfig merges the sources. Its methods may be called by anyone at any
 // time; Run once.

@@ -49,7 +49,7 @@ type Config struct {
 
 	// Objects has the ConfigMaps and Secrets; nil for none.
 	Objects Objects
-	// Services are the cluster's; nil for a node without one.
+	// Services are the cluster's, or NoServices.
 	Services *Services
 	// Volumes is for variables out of files (fileKeyRef); nil rejects these.
 	Volumes Volumes

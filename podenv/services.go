@@ -19,7 +19,7 @@ import (
 )
 
 // Services are a cluster's, as far as pods get variables of them. Make one with
-// NewServices, and Run it once; nil is for a node without a cluster, which has none.
+// NewServices, and Run it once.
 type Services struct {
 	stored storedServices
 
@@ -27,6 +27,9 @@ type Services struct {
 	all   []*v1.Service
 	known bool
 }
+
+// NoServices is for a node without a cluster: pods get no variables of Services.
+var NoServices *Services
 
 // NewServices returns Services of which nothing is known yet. They are stored in a file,
 // for a start without the apiserver of that URL; "" for no file.

@@ -34,9 +34,9 @@ type Options struct {
 	// Objects and Downward provide the content of live volumes; nil for none.
 	Objects  Objects
 	Downward Downward
-	// Tokens provides service account tokens; nil without an apiserver.
+	// Tokens provides service account tokens, or is NoTokens.
 	Tokens Tokens
-	// TrustBundles provides ClusterTrustBundles; nil without an apiserver.
+	// TrustBundles provides ClusterTrustBundles, or is NoTrustBundles.
 	TrustBundles TrustBundles
 	// CSI sets up CSI volumes; nil if no driver can register.
 	CSI CSI

@@ -14,11 +14,14 @@ type Tokens interface {
 	Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error)
 }
 
+// NoTokens is for a node without an apiserver: a volume that asks for a token fails.
+var NoTokens Tokens
+
 // token adds a service account token. Only the user of the pod's containers, if they have
 // one in common, may read it, and an fsGroup's members; without either, everybody in the
 // containers may (KEP-1205, file permission).
 func (f files) token(t target, s *v1.ServiceAccountTokenProjection, mode *int32) error {
-	if t.values.tokens == nil {
+	if t.values.tokens == NoTokens {
 		return noAPIServer("serviceAccountToken", "issues tokens")
 	}
 	token, err := t.values.tokens.Token(t.pod, s)

@@ -9,9 +9,12 @@ type TrustBundles interface {
 	TrustAnchors(p *v1.Pod, s *v1.ClusterTrustBundleProjection) ([]byte, error)
 }
 
+// NoTrustBundles is for a node without an apiserver: a volume that asks for one fails.
+var NoTrustBundles TrustBundles
+
 // trustBundle adds a file of trust anchors, with the modes of a token, as upstream.
 func (f files) trustBundle(t target, s *v1.ClusterTrustBundleProjection, mode *int32) error {
-	if t.values.bundles == nil {
+	if t.values.bundles == NoTrustBundles {
 		return noAPIServer("clusterTrustBundle", "has trust bundles")
 	}
 	anchors, err := t.values.bundles.TrustAnchors(t.pod, s)

@@ -22,6 +22,9 @@ type Accounts interface {
 	RequestToken(ctx context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
+// NoAccounts is for a node without a cluster: plugins get no tokens.
+var NoAccounts Accounts
+
 // account is the service account for which a plugin finds credentials (KEP-4412).
 type account struct {
 	Source      pod.CredentialSource

@@ -45,7 +45,7 @@ type ProvidersConfig struct {
 	Config string
 	// BinDir has the plugins' executables.
 	BinDir string
-	// Accounts are those of the cluster; nil without one: plugins then get no tokens.
+	// Accounts are those of the cluster, or NoAccounts.
 	Accounts   Accounts
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -72,7 +72,7 @@ func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("read the directory of credential provider plugins: %s is not a directory", cfg.BinDir)
 	}
-	configs, hash, err := readProviders(cfg.Config, cfg.Accounts != nil)
+	configs, hash, err := readProviders(cfg.Config, cfg.Accounts != NoAccounts)
 	if err != nil {
 		return nil, err
 	}

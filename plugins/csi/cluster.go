@@ -32,7 +32,9 @@ type Cluster interface {
 	DriversChanged()
 }
 
-// noCluster is used if Config.Cluster is nil: volumes need not be attached then.
+// NoCluster is for a node without an apiserver: volumes need not be attached, and there are no claims.
+var NoCluster Cluster = noCluster{}
+
 type noCluster struct{}
 
 func (noCluster) InUse() {}

@@ -337,6 +337,9 @@ func nodeOf(t *testing.T, root string, c Config, change ...func(*Volumes)) *test
 		t.Fatal(err)
 	}
 	c.Plugins = n.plugins
+	if c.Cluster == nil {
+		c.Cluster = NoCluster
+	}
 	if n.Volumes, err = New(c); err != nil {
 		t.Fatal(err)
 	}

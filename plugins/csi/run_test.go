@@ -28,7 +28,7 @@ func TestTheRootDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(path string) (*Volumes, error) {
-		return New(Config{RootDir: path, Log: slog.New(slog.DiscardHandler)})
+		return New(Config{RootDir: path, Cluster: NoCluster, Log: slog.New(slog.DiscardHandler)})
 	}
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(filepath.Join(dir, "root"), link); err != nil {

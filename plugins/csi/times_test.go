@@ -22,7 +22,7 @@ func quiet(t *testing.T) (n *testNode, unlock func()) {
 	t.Helper()
 	n = &testNode{t: t, woken: make(chan pod.UID, 100), events: &testEvents{}, objects: &testObjects{drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}}}
 	var err error
-	if n.Volumes, err = New(Config{RootDir: t.TempDir(), NodeName: "node", Objects: n.objects, Waker: n, Events: n.events, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}); err != nil {
+	if n.Volumes, err = New(Config{RootDir: t.TempDir(), NodeName: "node", Objects: n.objects, Waker: n, Events: n.events, Cluster: NoCluster, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}); err != nil {
 		t.Fatal(err)
 	}
 	n.drivers.plugins = noPlugins{}

@@ -49,7 +49,7 @@ type Config struct {
 	Objects  Objects
 	Waker    Waker
 	Events   Events
-	Cluster  Cluster // nil without one
+	Cluster  Cluster // NoCluster without one
 	Plugins  Plugins
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
@@ -96,9 +96,6 @@ func New(c Config) (*Volumes, error) {
 		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
 		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{}, loop: loop.New(),
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
-	}
-	if v.cluster == nil {
-		v.cluster = noCluster{}
 	}
 	if err := os.MkdirAll(filepath.Join(root, "plugins"), 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of CSI drivers: %w", err)

@@ -46,6 +46,9 @@ type Claims interface {
 	Resources(p *v1.Pod, c *v1.Container) []*api.DynamicResource
 }
 
+// NoClaims is for a node without a cluster: there are no ResourceClaims.
+var NoClaims Claims
+
 // Config configures a Server. All fields but those with a default are required.
 type Config struct {
 	// Socket is its path; its directory is made.
@@ -53,8 +56,7 @@ type Config struct {
 	// Pods are those that have not ended. It must not block.
 	Pods    func() []*v1.Pod
 	Devices Devices
-	// Claims may be nil: there are no ResourceClaims.
-	Claims  Claims
+	Claims  Claims // or NoClaims
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -148,7 +150,7 @@ func (s *Server) of(p *v1.Pod) *api.PodResources {
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind == pod.RegularContainer || kind == pod.SidecarContainer {
 			one := &api.ContainerResources{Name: c.Name, Devices: s.cfg.Devices.ContainerDevices(p.UID, c.Name)}
-			if s.cfg.Claims != nil {
+			if s.cfg.Claims != NoClaims {
 				one.DynamicResources = s.cfg.Claims.Resources(p, c)
 			}
 			r.Containers = append(r.Containers, one)
