@@ -1,257 +1,33 @@
 package node
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/netip"
-	"slices"
-	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"podd/config"
-	"podd/internal/wake"
 )
-
-// nodeAddresses are the node's, primary first: those of --node-ip, or one; none if it has no
-// network; or those that a cloud controller manager has given the Node. Everything that shows them to pods or users uses these. They are looked up when
-// podd starts and when the runtime has responded, and in a cluster with each of the Node's
-// states, as a kubelet's: the machine may have got another one (DHCP, another network).
-type nodeAddresses struct {
-	// find is told what the node's name stands for.
-	find func(named []netip.Addr) []string
-	// resolve asks what the node's name stands for; nil if that does not matter.
-	resolve func(ctx context.Context) ([]netip.Addr, error)
-	// asked is closed when that was asked once.
-	asked chan struct{}
-
-	mu    sync.Mutex
-	known []string     // replaced, never changed
-	named []netip.Addr // the last answer of resolve
-	given []string     // those of the Node, where others say which it has
-}
-
-func newNodeAddresses(find func([]netip.Addr) []string, resolve func(context.Context) ([]netip.Addr, error)) *nodeAddresses {
-	a := &nodeAddresses{find: find, resolve: resolve, asked: make(chan struct{}), known: find(nil)}
-	if resolve == nil {
-		close(a.asked)
-	}
-	return a
-}
-
-const (
-	// firstAnswer bounds the time for which the Node's first state waits for the resolver,
-	// lastAnswer that of an answer for which nothing waits.
-	firstAnswer = 2 * time.Second
-	lastAnswer  = 30 * time.Second
-)
-
-// run asks again and again what the node's name stands for, until ctx ends. A slow resolver
-// delays nobody: look takes the last answer.
-func (a *nodeAddresses) run(ctx context.Context, every time.Duration) error {
-	if a.resolve == nil {
-		return nil
-	}
-	a.ask(ctx, firstAnswer)
-	close(a.asked)
-	for wake.Sleep(ctx, every) {
-		a.ask(ctx, lastAnswer)
-	}
-	return ctx.Err()
-}
-
-func (a *nodeAddresses) ask(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	named, err := a.resolve(ctx)
-	if e, ok := errors.AsType[*net.DNSError](err); err != nil && (!ok || !e.IsNotFound) {
-		return // a resolver that is away says nothing about the name
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.named = named
-}
-
-// await waits until it was asked once what the node's name stands for; not for long.
-func (a *nodeAddresses) await(ctx context.Context) {
-	select {
-	case <-a.asked:
-	case <-ctx.Done():
-	}
-}
-
-// now returns the addresses, which are read-only. It does not block.
-func (a *nodeAddresses) now() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.known
-}
-
-// look looks them up and says whether they have changed. A machine that has none at the
-// moment keeps the last ones: a cable that is out is no new address.
-func (a *nodeAddresses) look() bool {
-	a.mu.Lock()
-	named, found := a.named, a.given
-	a.mu.Unlock()
-	if len(found) == 0 {
-		found = a.find(named)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(found) == 0 || slices.Equal(found, a.known) {
-		return false
-	}
-	a.known = found
-	return true
-}
-
-// follow takes the addresses that others have given the Node, if they have, from the next look
-// on.
-func (a *nodeAddresses) follow(given []v1.NodeAddress) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.given = hostIPs(given)
-}
-
-// hostIPs returns the addresses of a Node that its pods have, as upstream's GetNodeHostIPs:
-// internal ones before external ones, the first, and one of the other family.
-func hostIPs(of []v1.NodeAddress) (ips []string) {
-	var first netip.Addr
-	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
-		for _, a := range of {
-			ip, err := netip.ParseAddr(a.Address)
-			switch {
-			case a.Type != kind || err != nil:
-			case !first.IsValid():
-				first, ips = ip, []string{ip.String()}
-			case len(ips) == 1 && ip.Is4() != first.Is4():
-				ips = append(ips, ip.String())
-			}
-		}
-	}
-	return ips
-}
 
 // seenAddresses has the node's addresses follow the Node's, where a cloud controller manager
 // sets these. It does not block.
 func (n *parts) seenAddresses(of *v1.Node) {
 	if n.cfg.ExternalCloud {
-		n.addresses.follow(of.Status.Addresses)
+		n.addresses.Follow(of.Status.Addresses)
 	}
 }
 
 // lookForAddresses has pods' statuses follow the node's addresses. What runs keeps the
 // variables that it was started with.
 func (n *parts) lookForAddresses() {
-	before := n.addresses.now()
-	if !n.addresses.look() {
+	before := n.addresses.Now()
+	if !n.addresses.Look() {
 		return
 	}
-	now := n.addresses.now()
+	now := n.addresses.Now()
 	n.log.Warn("the node has other addresses", "before", before, "now", now)
 	n.status.SetOptions(n.facts.status(now))
 	if err := n.membership.client.Reconnect(); err != nil {
 		n.log.Warn("cannot make new connections to the apiserver: the old ones may not work any more", "error", err)
 	}
 	n.agent.WakeAll()
-}
-
-// resolver returns what resolves the node's name; nil if that does not matter: without a
-// cluster nobody else has to agree, and podd starts without a word to the network.
-func resolver(cfg *config.Config) func(context.Context) ([]netip.Addr, error) {
-	if given, _ := configured(cfg); cfg.Kubeconfig == "" || len(given) > 0 {
-		return nil
-	}
-	return func(ctx context.Context) ([]netip.Addr, error) {
-		return net.DefaultResolver.LookupNetIP(ctx, "ip", cfg.NodeName)
-	}
-}
-
-// configured returns the addresses of --node-ip; without any, whether one of IPv6 should be
-// found before one of IPv4.
-func configured(cfg *config.Config) (given []netip.Addr, six bool) {
-	if len(cfg.NodeIPs) == 1 && cfg.NodeIPs[0].IsUnspecified() {
-		return nil, cfg.NodeIPs[0].Is6()
-	}
-	return cfg.NodeIPs, false
-}
-
-// addresses returns the configured ones, or the one that a kubelet finds: the node's name, if
-// that is an address; what the name stands for, if this machine has it; the address that it
-// would now use to reach others. There is none if it has no route.
-func addresses(cfg *config.Config, named []netip.Addr) []string {
-	given, six := configured(cfg)
-	if len(given) > 0 {
-		return texts(given)
-	}
-	ip, err := netip.ParseAddr(cfg.NodeName)
-	if err != nil && len(named) > 0 {
-		ip = choose(onInterfaces(named, interfaceAddresses()), six)
-	}
-	if !ip.IsValid() {
-		ip = choose(routed(), six)
-	}
-	if !ip.IsValid() {
-		return nil
-	}
-	return []string{ip.String()}
-}
-
-// choose returns the first address that others can reach, of the wanted family if there is
-// one; not valid for none.
-func choose(from []netip.Addr, six bool) (chosen netip.Addr) {
-	for _, ip := range from {
-		switch ip = ip.Unmap(); {
-		case !ip.IsGlobalUnicast(): // loopback, multicast, of the link
-		case ip.Is6() == six:
-			return ip
-		case !chosen.IsValid():
-			chosen = ip
-		}
-	}
-	return chosen
-}
-
-// onInterfaces returns those addresses that are also this machine's.
-func onInterfaces(all, local []netip.Addr) []netip.Addr {
-	var own []netip.Addr
-	for _, ip := range all {
-		if slices.Contains(local, ip.Unmap()) {
-			own = append(own, ip)
-		}
-	}
-	return own
-}
-
-func interfaceAddresses() []netip.Addr {
-	all, _ := net.InterfaceAddrs() // without them, no name stands for this machine
-	var out []netip.Addr
-	for _, a := range all {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, prefix.Addr().Unmap())
-		}
-	}
-	return out
-}
-
-// routed returns the addresses from which this machine would now reach others.
-func routed() []netip.Addr {
-	var out []netip.Addr
-	// Connecting a datagram socket sends nothing: it only picks the route. The
-	// addresses are of documentation networks (RFC 5737, RFC 3849).
-	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
-		conn, err := net.Dial("udp", target)
-		if err != nil {
-			continue
-		}
-		if local, ok := conn.LocalAddr().(*net.UDPAddr); ok {
-			out = append(out, local.AddrPort().Addr())
-		}
-		_ = conn.Close()
-	}
-	return out
 }
 
 func texts(ips []netip.Addr) []string {

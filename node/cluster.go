@@ -19,6 +19,7 @@ import (
 	"podd/cluster/nodestatus"
 	"podd/cluster/nodestorage"
 	"podd/cluster/tokens"
+	"podd/cni"
 	"podd/cri"
 	"podd/events"
 	"podd/internal/pod"
@@ -46,7 +47,7 @@ type membership struct {
 	lease     *nodestatus.Lease
 	drivers   *nodestorage.Drivers // built at the greeting
 	volumes   *volumes.Mounter     // built at the greeting, before which no pod goes
-	podCIDR   *podCIDR             // built at the greeting
+	podCIDR   *cni.PodCIDR         // built at the greeting
 	reread    *nodestatus.Reread
 }
 
@@ -213,7 +214,7 @@ func (m *membership) build(p *parts) {
 		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {
 			m.serving.look()
 			return p.nodeState(ctx)
-		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.seen(of); p.seenAddresses(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
+		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.Seen(of); p.seenAddresses(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
 	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Refresh: p.csi.Refresh, Log: p.log})
@@ -227,7 +228,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	}
 	start(ctx, g, "node read for pods", m.reread.Run)
 	start(ctx, g, "node lease", m.lease.Run)
-	start(ctx, g, "pod CIDR", m.podCIDR.run)
+	start(ctx, g, "pod CIDR", m.podCIDR.Run)
 	start(ctx, g, "pod statuses", m.uploader.Run)
 	start(ctx, g, "event uploads", events.NewUploader(events.UploaderConfig{
 		Recorder: p.recorder, Client: m.client, QPS: p.cfg.EventQPS, Burst: p.cfg.EventBurst, Rush: m.uploader.Rush, Node: func() *v1.Node { return m.registrar.Node() }, Log: p.log,
@@ -290,9 +291,9 @@ var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllCo
 
 // nodeState is what of the Node may change.
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
-	n.addresses.await(ctx)
+	n.addresses.Await(ctx)
 	n.lookForAddresses()
-	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
+	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.Now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
 	s.Devices, s.UsableDevices = n.devices.Resources()
 	s.MemoryPressure, s.DiskPressure, s.PIDPressure = n.pressures()
 	return s
@@ -341,7 +342,7 @@ func (n *parts) notReady(ctx context.Context) error {
 	if err := n.pleg.Healthy(); err != nil {
 		why = append(why, fmt.Errorf("PLEG is not healthy: %w", err))
 	}
-	if err := n.membership.podCIDR.notReady(); err != nil {
+	if err := n.membership.podCIDR.NotReady(); err != nil {
 		why = append(why, err)
 	}
 	if !s.Network.OK {

@@ -14,6 +14,7 @@ import (
 	"podd/eviction/threshold"
 	"podd/internal/pod"
 	"podd/stats/kernel"
+	"podd/volumes/usage"
 )
 
 // newEviction builds what keeps the node from running out of memory, disks and processes.
@@ -21,7 +22,7 @@ func (n *parts) newEviction() *eviction.Manager {
 	c := &n.cfg.Eviction
 	cfg := eviction.Config{
 		Thresholds: c.Thresholds, Transition: c.Transition, MaxGrace: c.MaxGrace,
-		Node: &pressured{parts: n, failed: map[string]string{}}, Pods: evictable{n}, Recorder: n.recorder, Changed: n.cluster.changed, Log: n.log, Metrics: n.registry,
+		Node: pressured{n.newEvictionMeter(), n}, Pods: evictable{n}, Recorder: n.recorder, Changed: n.cluster.changed, Log: n.log, Metrics: n.registry,
 	}
 	if c.Alarm {
 		cfg.Alarm = memoryAlarm{n.kernel.NewAlarm(), n.cgroups.RootPath()}
@@ -36,99 +37,29 @@ func (n *parts) startEviction(ctx context.Context, g *errgroup.Group) {
 
 // pressured implements eviction.Node.
 type pressured struct {
+	*eviction.Meter
 	*parts
-	images string            // the images' file system; "" until the runtime has said
-	failed map[string]string // what was logged of what could not be measured
 }
 
-// Observe measures. It belongs to the Manager's goroutine.
-func (o *pressured) Observe(ctx context.Context, signals []threshold.Signal) eviction.Observations {
-	out := eviction.Observations{}
-	wants := func(names ...threshold.Signal) bool {
-		return slices.ContainsFunc(signals, func(s threshold.Signal) bool { return slices.Contains(names, s) })
-	}
-	if wants(threshold.MemoryAvailable) {
-		m, err := o.kernel.Memory("/")
-		o.note("memory", err, func(at time.Time) { out[threshold.MemoryAvailable] = memoryLeft(m, at) })
-	}
-	if wants(threshold.AllocatableMemoryAvailable) {
-		m, err := o.kernel.Memory(o.cgroups.RootPath())
-		if errors.Is(err, kernel.ErrGone) || err == nil && m.Limit >= kernel.Unlimited {
-			err = nil // there is no pod yet, or no limit
-		} else {
-			o.note("memory of pods", err, func(at time.Time) { out[threshold.AllocatableMemoryAvailable] = memoryLeft(m, at) })
-		}
-	}
-	if wants(threshold.PIDAvailable) {
-		running, most := o.kernel.Tasks()
-		if running >= 0 && most > 0 {
-			out[threshold.PIDAvailable] = eviction.Observation{Available: most - running, Capacity: most, Time: time.Now()}
-		}
-	}
-	if wants(threshold.NodeFSAvailable, threshold.NodeFSInodesFree) {
-		fs, err := o.meter.NodeFS()
-		o.note("nodefs", err, func(at time.Time) {
-			fileSystem(out, threshold.NodeFSAvailable, threshold.NodeFSInodesFree, &fs, at)
-		})
-	}
-	if wants(threshold.ImageFSAvailable, threshold.ImageFSInodesFree) && o.findImages(ctx) {
-		fs, err := o.meter.FS(o.images)
-		if err != nil {
-			o.images = "" // another disk may be mounted
-		}
-		o.note("imagefs", err, func(at time.Time) {
-			fileSystem(out, threshold.ImageFSAvailable, threshold.ImageFSInodesFree, &fs, at)
-		})
-	}
-	return out
+// newEvictionMeter measures the machine, and what pods may have of it.
+func (n *parts) newEvictionMeter() *eviction.Meter {
+	return eviction.NewMeter(eviction.MeterConfig{
+		Kernel: n.kernel, PodsCgroup: n.cgroups.RootPath(), FS: n.meter.FS, SameFS: usage.SameFS, PodsDir: n.dirs().WithDefaults().Pods(), ImagesDir: n.imagesDir, Log: n.log,
+	})
 }
 
-// note logs an error once, or takes what was measured.
-func (o *pressured) note(what string, err error, take func(at time.Time)) {
-	if err == nil {
-		delete(o.failed, what)
-		take(time.Now())
-		return
+// imagesDir asks the runtime where its images are; "" if it does not say.
+func (n *parts) imagesDir(ctx context.Context) string {
+	found, _, err := n.client.ImageFsInfo(ctx)
+	if err != nil || len(found) == 0 {
+		return ""
 	}
-	if o.failed[what] != err.Error() {
-		o.failed[what] = err.Error()
-		o.log.Warn("cannot measure what the node has left: no pod is evicted for it", "what", what, "error", err)
-	}
-}
-
-// memoryLeft counts as the kubelet does: what is not in the working set.
-func memoryLeft(m kernel.Memory, at time.Time) eviction.Observation {
-	return eviction.Observation{Available: int64(m.Limit - min(m.Limit, m.WorkingSet)), Capacity: int64(m.Limit), Time: at}
-}
-
-// fileSystem takes both signals of a file system. One without inodes of its own (btrfs) has
-// none.
-func fileSystem(out eviction.Observations, space, inodes threshold.Signal, fs *stats.FsStats, at time.Time) {
-	out[space] = eviction.Observation{Available: int64(*fs.AvailableBytes), Capacity: int64(*fs.CapacityBytes), Time: at}
-	if *fs.Inodes > 0 {
-		out[inodes] = eviction.Observation{Available: int64(*fs.InodesFree), Capacity: int64(*fs.Inodes), Time: at}
-	}
-}
-
-// findImages asks the runtime where its images are, until it has said so.
-func (o *pressured) findImages(ctx context.Context) bool {
-	if o.images == "" {
-		found, _, err := o.client.ImageFsInfo(ctx)
-		if err == nil && len(found) > 0 {
-			o.images = found[0].Mountpoint
-		}
-	}
-	return o.images != ""
-}
-
-// SeparateImages compares the file systems of images and pods.
-func (o *pressured) SeparateImages(ctx context.Context) bool {
-	return o.findImages(ctx) && !sameDisk(o.images, o.dirs().WithDefaults().Pods())
+	return found[0].Mountpoint
 }
 
 // Reclaim removes the containers of pods that have ended (their logs stay, and their
 // statuses are podd's own record), and the images that nobody uses.
-func (o *pressured) Reclaim(ctx context.Context) (freed bool, err error) {
+func (o pressured) Reclaim(ctx context.Context) (freed bool, err error) {
 	containers, err := o.removeEnded(ctx)
 	images, imagesErr := o.keep.collector.RemoveUnused(ctx)
 	if containers+images > 0 {
@@ -139,7 +70,7 @@ func (o *pressured) Reclaim(ctx context.Context) (freed bool, err error) {
 
 // removeEnded removes the dead containers of pods that have ended for good, whose statuses no
 // longer depend on them.
-func (o *pressured) removeEnded(ctx context.Context) (removed int, err error) {
+func (o pressured) removeEnded(ctx context.Context) (removed int, err error) {
 	all, err := o.client.Summaries(ctx)
 	if err != nil {
 		return 0, err

@@ -16,6 +16,7 @@ import (
 	"podd/agent"
 	"podd/bundle"
 	"podd/cgroup"
+	"podd/cluster/nodestatus"
 	"podd/cni"
 	"podd/config"
 	"podd/cri"
@@ -39,7 +40,7 @@ func greeter(t *testing.T, srv *critest.Server) *Node {
 	}
 	cfg := &config.Config{CgroupDriver: "systemd", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}
 	return &Node{
-		cfg: cfg, addresses: newNodeAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, nil),
+		cfg: cfg, addresses: nodestatus.NewAddresses(nodestatus.AddressConfig{NodeName: cfg.NodeName, NodeIPs: cfg.NodeIPs}),
 		conn: conn, log: log, notifier: notifier, runtimeUp: make(chan time.Time, 1), ready: make(chan agent.Parts, 1),
 	}
 }
@@ -54,7 +55,7 @@ func TestFactsAreWhatTheRuntimeSaysAtTheGreeting(t *testing.T) {
 	if facts.Runtime.Name != "critest" || facts.imports() || facts.CgroupDriver != cgroup.Cgroupfs {
 		t.Errorf("got %+v, want the runtime's name and its driver, cgroupfs, over the configuration's", facts)
 	}
-	if now := n.addresses.now(); !slices.Equal(now, []string{"192.0.2.7"}) || !slices.Equal(facts.status(now).HostIPs, now) {
+	if now := n.addresses.Now(); !slices.Equal(now, []string{"192.0.2.7"}) || !slices.Equal(facts.status(now).HostIPs, now) {
 		t.Errorf("got %v, and %v in statuses, want the configured address", now, facts.status(now).HostIPs)
 	}
 	select {

@@ -103,8 +103,8 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	if err != nil {
 		return err
 	}
-	n.addresses.look()
-	n.status.SetOptions(facts.status(n.addresses.now()))
+	n.addresses.Look()
+	n.status.SetOptions(facts.status(n.addresses.Now()))
 	<-shared
 	p, err := n.assemble(facts)
 	if err != nil {

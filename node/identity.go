@@ -123,7 +123,7 @@ func (n *Node) servingCertificate() (get func(*tls.ClientHelloInfo) (*tls.Certif
 	if c.CertFile != "" {
 		certificate, err = kubeletapi.ConfiguredCertificate(c.CertFile, c.KeyFile, n.log)
 	} else {
-		certificate, err = kubeletapi.SelfSigned(n.cfg.CertDir, n.cfg.NodeName, n.addresses.now())
+		certificate, err = kubeletapi.SelfSigned(n.cfg.CertDir, n.cfg.NodeName, n.addresses.Now())
 	}
 	if err != nil {
 		return nil, err

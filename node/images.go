@@ -20,6 +20,7 @@ import (
 	"podd/internal/instance"
 	"podd/internal/pod"
 	"podd/logrotate"
+	"podd/volumes/usage"
 )
 
 // leastFree is how many bytes of a disk podd keeps free by removing unused images,
@@ -172,7 +173,7 @@ func (n *parts) diskUsage(ctx context.Context) string {
 		{"pods' volumes", n.dirs().Pods()},
 		{"pods' logs", n.cfg.PodLogsDir},
 	} {
-		if !sameDisk(d.dir, disk.Mountpoint) {
+		if !usage.SameFS(d.dir, disk.Mountpoint) {
 			continue
 		}
 		size, complete := sizeOf(ctx, d.dir)

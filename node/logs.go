@@ -6,45 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"podd/cri"
-	"podd/internal/pod"
 	"podd/logrotate"
 )
-
-// logsListed is for how long a list of running containers is used while no pod's
-// status changes: every start and exit changes one.
-const logsListed = time.Minute
-
-// runningLogs caches the list of logs while nothing happens: with 58 pods, a list
-// every ten seconds would be half of what podd and containerd do when idle.
-type runningLogs struct {
-	*cri.Client
-	changed <-chan struct{} // capacity 1, from status
-	logs    []pod.ContainerLog
-	at      time.Time // of logs
-}
-
-// RunningLogs is only called by the rotator's loop.
-func (r *runningLogs) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
-	select {
-	case <-r.changed:
-	default:
-		if time.Since(r.at) < logsListed {
-			return r.logs, nil
-		}
-	}
-	logs, err := r.Client.RunningLogs(ctx)
-	if err != nil {
-		r.at = time.Time{}
-		return nil, err
-	}
-	r.logs, r.at = logs, time.Now()
-	return logs, nil
-}
 
 // maxSized bounds how many files sizeOf counts.
 const maxSized = 50_000
@@ -52,7 +18,7 @@ const maxSized = 50_000
 func (n *parts) newRotator() *logrotate.Rotator {
 	changed, _ := n.status.Changes() // for as long as podd runs
 	return logrotate.New(logrotate.Config{
-		Runtime: &runningLogs{Client: n.client, changed: changed}, MaxSize: n.cfg.ContainerLogMaxSize, MaxFiles: n.cfg.ContainerLogMaxFiles,
+		Runtime: logrotate.Cache(n.client, changed), MaxSize: n.cfg.ContainerLogMaxSize, MaxFiles: n.cfg.ContainerLogMaxFiles,
 		Interval: n.cfg.ContainerLogMonitorInterval, Workers: n.cfg.ContainerLogMaxWorkers,
 		Log: n.log, Registerer: n.registry,
 	})
@@ -84,11 +50,6 @@ func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
 		return nil
 	})
 	return size, left >= 0
-}
-
-func sameDisk(a, b string) bool {
-	var x, y unix.Stat_t
-	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
 }
 
 // logRemovalsDir has the checkpoints of logs to be removed.

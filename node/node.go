@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"podd/agent/backoff"
 	"podd/bundle"
 	"podd/cgroup"
+	"podd/cluster/nodestatus"
 	"podd/cni"
 	"podd/config"
 	"podd/cri"
@@ -80,7 +80,7 @@ type Node struct {
 	resources   capacity.Resources
 	sysctls     admission.Sysctls
 	signature   signature
-	addresses   *nodeAddresses
+	addresses   *nodestatus.Addresses
 
 	registry     *prometheus.Registry
 	probeMetrics *prometheus.Registry // what /metrics/probes shows
@@ -137,10 +137,10 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n.warnOfBounds()
-	n.addresses = newNodeAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, resolver(cfg))
+	n.addresses = nodestatus.NewAddresses(nodestatus.AddressConfig{NodeName: cfg.NodeName, NodeIPs: cfg.NodeIPs, InCluster: cfg.Kubeconfig != ""})
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
-		Options: status.Options{HostIPs: n.addresses.now()}, Gone: func(last *v1.Pod) { n.cluster.gone(last) }, Log: n.log, Metrics: n.registry,
+		Options: status.Options{HostIPs: n.addresses.Now()}, Gone: func(last *v1.Pod) { n.cluster.gone(last) }, Log: n.log, Metrics: n.registry,
 	})
 	if n.membership, err = n.newMembership(); err != nil {
 		return nil, err
@@ -270,7 +270,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, g, "problems", n.tellProblems)
 	if n.membership != nil {
 		n.membership.identity.start(ctx, g)
-		start(ctx, g, "address of the node's name", func(ctx context.Context) error { return n.addresses.run(ctx, n.cfg.StatusUpdateFrequency) })
+		start(ctx, g, "address of the node's name", func(ctx context.Context) error { return n.addresses.Run(ctx, n.cfg.StatusUpdateFrequency) })
 	}
 	if n.supervisor != nil {
 		start(ctx, g, "runtime supervisor", n.supervisor.Run)

@@ -47,7 +47,7 @@ const loopback = "127.0.0.1"
 // it their Services reach them.
 func (n *Node) hostIP() string {
 	if n.membership != nil {
-		if all := n.addresses.now(); len(all) > 0 {
+		if all := n.addresses.Now(); len(all) > 0 {
 			return all[0]
 		}
 	}
@@ -173,7 +173,7 @@ func (n *Node) dirs() podfs.Dirs {
 func (n *parts) inputs() *podenv.Resolver {
 	cfg := n.cfg
 	return podenv.New(podenv.Config{
-		NodeName: cfg.NodeName, NodeIPs: n.addresses.now, Allocatable: n.resources.Allocatable,
+		NodeName: cfg.NodeName, NodeIPs: n.addresses.Now, Allocatable: n.resources.Allocatable,
 		ClusterDNS: texts(cfg.ClusterDNS), ClusterDomain: cfg.ClusterDomain, ResolvConf: configuredResolvConf(cfg.ResolvConf),
 		CgroupParent: n.cgroups.Parent, Objects: n.objects, Services: n.cluster.services, Volumes: n.volumes,
 		OwnNetwork: n.network != nil, UserNamespace: userNamespaces(cfg, n.dirs(), n.network != nil, n.log),
@@ -196,7 +196,7 @@ func (n *parts) forAgent() agent.Parts {
 		Observer: observer{n.client, n.oom}, Inputs: n.inputs(), Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, Claims: n.podClaims, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
-		HostIP: n.hostIP, NodeIPs: n.addresses.now(),
+		HostIP: n.hostIP, NodeIPs: n.addresses.Now(),
 	}
 }
 

@@ -1,8 +1,6 @@
 package threshold
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -32,49 +30,63 @@ const (
 	PIDAvailable Signal = "pid.available"
 )
 
-// Signals are all of them, in the order in which the configuration lists them.
-var Signals = []Signal{
-	MemoryAvailable, NodeFSAvailable, NodeFSInodesFree, ImageFSAvailable, ImageFSInodesFree,
-	ContainerFSAvailable, ContainerFSInodesFree, AllocatableMemoryAvailable, PIDAvailable,
-}
-
 // The resources that are none of the API's; they stand in messages.
 const (
 	ResourceInodes v1.ResourceName = "inodes"
 	ResourcePIDs   v1.ResourceName = "pids"
 )
 
-// Resource is what runs short when the signal is low.
-func (s Signal) Resource() v1.ResourceName {
-	switch s {
-	case MemoryAvailable, AllocatableMemoryAvailable:
-		return v1.ResourceMemory
-	case NodeFSAvailable, ImageFSAvailable, ContainerFSAvailable:
-		return v1.ResourceEphemeralStorage
-	case PIDAvailable:
-		return ResourcePIDs
-	}
-	return ResourceInodes
+// row is what a signal is about.
+type row struct {
+	signal    Signal
+	resource  v1.ResourceName
+	condition v1.NodeConditionType
+	// urgency is the place among those that are met at once, as upstream's: memory first, and
+	// inodes last; 0 for one that counts for nothing.
+	urgency int
 }
+
+// table has the signals in the order in which the configuration lists them. Package eviction has how
+// each is measured (meter.go).
+var table = []row{
+	{MemoryAvailable, v1.ResourceMemory, v1.NodeMemoryPressure, 1},
+	{NodeFSAvailable, v1.ResourceEphemeralStorage, v1.NodeDiskPressure, 4},
+	{NodeFSInodesFree, ResourceInodes, v1.NodeDiskPressure, 6},
+	{ImageFSAvailable, v1.ResourceEphemeralStorage, v1.NodeDiskPressure, 5},
+	{ImageFSInodesFree, ResourceInodes, v1.NodeDiskPressure, 7},
+	{ContainerFSAvailable, v1.ResourceEphemeralStorage, v1.NodeDiskPressure, 0},
+	{ContainerFSInodesFree, ResourceInodes, v1.NodeDiskPressure, 0},
+	{AllocatableMemoryAvailable, v1.ResourceMemory, v1.NodeMemoryPressure, 2},
+	{PIDAvailable, ResourcePIDs, v1.NodePIDPressure, 3},
+}
+
+// Signals are all of them, in the order in which the configuration lists them.
+var Signals = signals()
+
+func signals() (all []Signal) {
+	for i := range table {
+		all = append(all, table[i].signal)
+	}
+	return all
+}
+
+// row is zero for a signal that does not exist.
+func (s Signal) row() row {
+	for i := range table {
+		if table[i].signal == s {
+			return table[i]
+		}
+	}
+	return row{}
+}
+
+// Resource is what runs short when the signal is low.
+func (s Signal) Resource() v1.ResourceName { return s.row().resource }
 
 // Condition is the Node's under which this is shown.
-func (s Signal) Condition() v1.NodeConditionType {
-	switch s.Resource() {
-	case v1.ResourceMemory:
-		return v1.NodeMemoryPressure
-	case ResourcePIDs:
-		return v1.NodePIDPressure
-	}
-	return v1.NodeDiskPressure
-}
+func (s Signal) Condition() v1.NodeConditionType { return s.row().condition }
 
-// Ignored says that a threshold of the signal counts for nothing.
-func (s Signal) Ignored() bool { return s == ContainerFSAvailable || s == ContainerFSInodesFree }
+// Ignored says that the signal may be given and counts for nothing.
+func (s Signal) Ignored() bool { r := s.row(); return r.signal != "" && r.urgency == 0 }
 
-// urgency is the order in which thresholds are relieved: memory first, as with the kubelet,
-// which leaves the rest to chance.
-func (s Signal) urgency() int {
-	return slices.Index([]Signal{
-		MemoryAvailable, AllocatableMemoryAvailable, PIDAvailable, NodeFSAvailable, ImageFSAvailable, NodeFSInodesFree, ImageFSInodesFree,
-	}, s)
-}
+func (s Signal) urgency() int { return s.row().urgency }

@@ -173,7 +173,7 @@ var arrows = map[string]map[string]string{
 	"cgroup":                       {"internal/hugepage": "their limits"},
 	"stats":                        {"stats/kernel": "what it reads", "cgroup": "lists cgroups for its benchmark", "internal/child": "processes in them"},
 	"stats/kernel":                 {"internal/filewatch": "settings that were written", "internal/child": "processes in the cgroups of its tests"},
-	"eviction":                     {"eviction/threshold": "what is short, and how much of it is to be kept", "internal/bytesize": "sizes for people"},
+	"eviction":                     {"eviction/threshold": "what is short, and how much of it is to be kept", "internal/bytesize": "sizes for people", "stats/kernel": "the memory that the node has left", "cgroup": "finds cgroups for its tests", "podfs": "directories for its tests", "volumes/usage": "file systems for its tests"},
 	"eviction/threshold":           {},
 	"logrotate":                    {},
 	"systemd":                      {},

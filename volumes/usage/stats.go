@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -220,4 +221,10 @@ func (l *layer) read(ctx context.Context) (f figures, took time.Duration, err er
 		return err
 	})
 	return f, took, err
+}
+
+// SameFS says whether two paths are on one file system; one that is not there is on none.
+func SameFS(a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
 }

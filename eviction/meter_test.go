@@ -1,4 +1,4 @@
-package node
+package eviction
 
 import (
 	"bytes"
@@ -14,8 +14,6 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"podd/cgroup"
-	"podd/config"
-	"podd/eviction"
 	"podd/eviction/threshold"
 	"podd/podfs"
 	"podd/stats/kernel"
@@ -24,7 +22,7 @@ import (
 
 // ofThisMachine measures this machine, with a temporary directory as podd's root and a
 // cgroup root where no other podd of the machine has its pods.
-func ofThisMachine(t testing.TB, log *slog.Logger) *pressured {
+func ofThisMachine(t testing.TB, log *slog.Logger) *Meter {
 	t.Helper()
 	dir := t.TempDir()
 	found, err := cgroup.Detect()
@@ -35,12 +33,10 @@ func ofThisMachine(t testing.TB, log *slog.Logger) *pressured {
 	if err := os.MkdirAll(dirs.Pods(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{cfg: &config.Config{RootDir: dir, CgroupRoot: "/podd-test-" + filepath.Base(filepath.Dir(dir))}, hierarchies: found, log: log}
-	p := &parts{
-		Node: n, cgroups: n.cgroupTree(cgroup.Cgroupfs), meter: usage.New(usage.Config{Dirs: dirs}),
-		kernel: kernel.New(kernel.Config{V2: found.Version == cgroup.V2, Controllers: found.Controllers}),
-	}
-	return &pressured{parts: p, images: dir, failed: map[string]string{}}
+	return NewMeter(MeterConfig{
+		Kernel: kernel.New(kernel.Config{V2: found.Version == cgroup.V2, Controllers: found.Controllers}), PodsCgroup: "/podd-test-" + filepath.Base(filepath.Dir(dir)),
+		FS: usage.New(usage.Config{Dirs: dirs}).FS, SameFS: usage.SameFS, PodsDir: dirs.Pods(), ImagesDir: func(context.Context) string { return dir }, Log: log,
+	})
 }
 
 // TestTheNodeIsMeasured: every signal has something, and not more than there is; one for
@@ -71,7 +67,7 @@ func TestTheNodeIsMeasured(t *testing.T) {
 	if o.SeparateImages(t.Context()) != true {
 		t.Error("images that are elsewhere are on the pods' disk")
 	}
-	if err := os.RemoveAll(o.cfg.RootDir); err != nil {
+	if err := os.RemoveAll(o.cfg.PodsDir); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -86,16 +82,16 @@ func TestTheNodeIsMeasured(t *testing.T) {
 
 func TestWhatIsLeftIsCountedAsTheKubeletDoes(t *testing.T) {
 	at := time.Now()
-	if got := memoryLeft(kernel.Memory{Limit: 1000, Usage: 900, WorkingSet: 300}, at); got != (eviction.Observation{Available: 700, Capacity: 1000, Time: at}) {
+	if got := memoryLeft(kernel.Memory{Limit: 1000, Usage: 900, WorkingSet: 300}, at); got != (Observation{Available: 700, Capacity: 1000, Time: at}) {
 		t.Errorf("got %+v", got)
 	}
 	if got := memoryLeft(kernel.Memory{Limit: 1000, WorkingSet: 1200}, at); got.Available != 0 {
 		t.Errorf("got %+v", got)
 	}
 	free, all, none := uint64(7), uint64(70), uint64(0)
-	out := eviction.Observations{}
-	fileSystem(out, threshold.NodeFSAvailable, threshold.NodeFSInodesFree, &stats.FsStats{AvailableBytes: &free, CapacityBytes: &all, InodesFree: &none, Inodes: &none}, at)
-	if len(out) != 1 || out[threshold.NodeFSAvailable] != (eviction.Observation{Available: 7, Capacity: 70, Time: at}) {
+	out := Observations{}
+	fileSystem(out, []threshold.Signal{threshold.NodeFSAvailable, threshold.NodeFSInodesFree}, &stats.FsStats{AvailableBytes: &free, CapacityBytes: &all, InodesFree: &none, Inodes: &none}, at)
+	if len(out) != 1 || out[threshold.NodeFSAvailable] != (Observation{Available: 7, Capacity: 70, Time: at}) {
 		t.Errorf("without inodes: got %+v", out)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package nodestatus
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"podd/config"
 )
 
 // list reads addresses that are separated by spaces.
@@ -53,8 +51,8 @@ func TestTheNodesNameSaysWhichOfTheMachinesAddressesIsTheNodes(t *testing.T) {
 
 // --node-ip=:: was published as the node's address.
 func TestAnUnspecifiedAddressChoosesTheFamily(t *testing.T) {
-	of := func(ip string) *config.Config {
-		return &config.Config{Kubeconfig: "/x", NodeName: "n", NodeIPs: list(ip)}
+	of := func(ip string) AddressConfig {
+		return AddressConfig{InCluster: true, NodeName: "n", NodeIPs: list(ip)}
 	}
 	four, six := choose(interfaceAddresses(), false), choose(interfaceAddresses(), true)
 	for ip, want := range map[string]netip.Addr{"0.0.0.0": four, "::": six} {
@@ -75,7 +73,7 @@ func TestAnUnspecifiedAddressChoosesTheFamily(t *testing.T) {
 }
 
 func TestANodeNamedByAnAddressHasThatOne(t *testing.T) {
-	if got := addresses(&config.Config{NodeName: "10.9.8.7"}, list("192.168.7.5")); !slices.Equal(got, []string{"10.9.8.7"}) {
+	if got := addresses(AddressConfig{NodeName: "10.9.8.7"}, list("192.168.7.5")); !slices.Equal(got, []string{"10.9.8.7"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -87,7 +85,7 @@ func TestOneAddressIsFoundWhereTheNameStandsForSeveral(t *testing.T) {
 	if !want.IsValid() {
 		t.Skip("this machine has no address but loopback's")
 	}
-	if got := addresses(&config.Config{NodeName: "n"}, all); !slices.Equal(got, []string{want.String()}) {
+	if got := addresses(AddressConfig{NodeName: "n"}, all); !slices.Equal(got, []string{want.String()}) {
 		t.Errorf("got %q, want %s", got, want)
 	}
 }
@@ -110,7 +108,7 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}
-		a := newNodeAddresses(func(named []netip.Addr) []string {
+		a := newAddresses(func(named []netip.Addr) []string {
 			if ip := choose(named, false); ip.IsValid() {
 				return []string{ip.String()}
 			}
@@ -118,15 +116,15 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 		}, resolve)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- a.run(ctx, 10*time.Second) }()
+		go func() { done <- a.Run(ctx, 10*time.Second) }()
 		defer func() { cancel(); <-done }()
 		look := func(what, want string, wait time.Duration) {
 			t.Helper()
 			started := time.Now()
-			a.await(ctx)
-			a.look()
-			if took := time.Since(started); took != wait || !slices.Equal(a.now(), []string{want}) {
-				t.Errorf("%s: got %q after %s, want %s after %s", what, a.now(), took, want, wait)
+			a.Await(ctx)
+			a.Look()
+			if took := time.Since(started); took != wait || !slices.Equal(a.Now(), []string{want}) {
+				t.Errorf("%s: got %q after %s, want %s after %s", what, a.Now(), took, want, wait)
 			}
 		}
 		look("the first state", "192.0.2.1", firstAnswer)
@@ -147,7 +145,7 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 }
 
 func TestPodsHaveTheAddressesThatACloudHasGivenTheNode(t *testing.T) {
-	a := newNodeAddresses(func([]netip.Addr) []string { return []string{"192.0.2.1"} }, nil)
+	a := newAddresses(func([]netip.Addr) []string { return []string{"192.0.2.1"} }, nil)
 	internal, external, name := v1.NodeInternalIP, v1.NodeExternalIP, v1.NodeHostName
 	for _, step := range []struct {
 		given []v1.NodeAddress
@@ -159,27 +157,27 @@ func TestPodsHaveTheAddressesThatACloudHasGivenTheNode(t *testing.T) {
 		{[]v1.NodeAddress{{Type: external, Address: "203.0.113.7"}}, []string{"203.0.113.7"}},
 		{[]v1.NodeAddress{{Type: internal, Address: "10.9.8.7"}}, []string{"10.9.8.7"}},
 	} {
-		a.follow(step.given)
-		if a.look(); !slices.Equal(a.now(), step.want) {
-			t.Errorf("%+v: got %q, want %q", step.given, a.now(), step.want)
+		a.Follow(step.given)
+		if a.Look(); !slices.Equal(a.Now(), step.want) {
+			t.Errorf("%+v: got %q, want %q", step.given, a.Now(), step.want)
 		}
 	}
 }
 
 func TestOnlyTheNodeOfAClusterAsksWhatItsNameStandsFor(t *testing.T) {
-	for _, cfg := range []*config.Config{{}, {Kubeconfig: "/x", NodeIPs: list("10.0.0.5")}} {
+	for _, cfg := range []AddressConfig{{}, {InCluster: true, NodeIPs: list("10.0.0.5")}} {
 		if resolver(cfg) != nil {
 			t.Errorf("%+v: the resolver is asked", cfg)
 		}
 	}
-	if resolver(&config.Config{Kubeconfig: "/x", NodeName: "n"}) == nil {
+	if resolver(AddressConfig{InCluster: true, NodeName: "n"}) == nil {
 		t.Error("the node of a cluster does not ask")
 	}
 }
 
 func TestTheNodesAddressesFollowTheMachines(t *testing.T) {
 	found := []string{"192.0.2.1"}
-	a := newNodeAddresses(func([]netip.Addr) []string { return found }, nil)
+	a := newAddresses(func([]netip.Addr) []string { return found }, nil)
 	for _, step := range []struct {
 		what    string
 		found   []string
@@ -193,10 +191,10 @@ func TestTheNodesAddressesFollowTheMachines(t *testing.T) {
 		{"a second family", []string{"192.0.2.2", "2001:db8::2"}, true, []string{"192.0.2.2", "2001:db8::2"}},
 	} {
 		found = step.found
-		before := a.now()
+		before := a.Now()
 		had := slices.Clone(before)
-		if changed := a.look(); changed != step.changed || !slices.Equal(a.now(), step.want) {
-			t.Errorf("%s: got %t, %q, want %t, %q", step.what, changed, a.now(), step.changed, step.want)
+		if changed := a.Look(); changed != step.changed || !slices.Equal(a.Now(), step.want) {
+			t.Errorf("%s: got %t, %q, want %t, %q", step.what, changed, a.Now(), step.changed, step.want)
 		}
 		if !slices.Equal(before, had) {
 			t.Errorf("%s: what somebody reads was changed to %q", step.what, before)

@@ -1,0 +1,157 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/wake"
+)
+
+// Assigner is the bundled runtime's network (Network).
+type Assigner interface {
+	Assign(ctx context.Context, cidrs []netip.Prefix) error
+}
+
+// RuntimeConfig is a runtime with a pod network of its own.
+type RuntimeConfig interface {
+	UpdateRuntimeConfig(ctx context.Context, podCIDR string) error
+}
+
+// retryPodCIDR is the time between attempts to take up a podCIDR that was refused: what
+// forbids it are pods that end some time. The kubelet tries again with each status, as often.
+const retryPodCIDR = 10 * time.Second
+
+// PodCIDRConfig configures a PodCIDR. One of Network and Runtime is set.
+type PodCIDRConfig struct {
+	Network Assigner
+	Runtime RuntimeConfig
+	// Configured is the network of --pod-cidr, which is used instead; zero for none.
+	Configured netip.Prefix
+	// Settled blocks until the runtime has read what Assign has changed. Changed is called then, and
+	// when NotReady has another answer; it must not block.
+	Settled func(ctx context.Context)
+	Changed func()
+	Log     *slog.Logger
+}
+
+// PodCIDR brings the podCIDRs of the Node, which the cluster's controllers write, to the
+// network of the pods: to the bundled one, unless --pod-cidr says what that has, and to
+// another runtime by CRI, as a kubelet does (UpdateRuntimeConfig). Create it with NewPodCIDR.
+type PodCIDR struct {
+	cfg  PodCIDRConfig
+	poke wake.Signal
+
+	mu    sync.Mutex
+	given []string // the Node's, read-only
+	err   error    // why they are not taken up
+}
+
+// NewPodCIDR returns a PodCIDR that has seen no Node.
+func NewPodCIDR(cfg PodCIDRConfig) *PodCIDR { return &PodCIDR{cfg: cfg, poke: wake.New()} }
+
+// Seen is told of each version of the Node. It never blocks.
+func (p *PodCIDR) Seen(of *v1.Node) {
+	given := of.Spec.PodCIDRs
+	if len(given) == 0 && of.Spec.PodCIDR != "" {
+		given = []string{of.Spec.PodCIDR}
+	}
+	p.mu.Lock()
+	p.given = given
+	p.mu.Unlock()
+	p.poke.Notify()
+}
+
+// NotReady says why pods would not get the addresses that the cluster expects; nil if they
+// do. Another runtime says itself whether its pods have a network.
+func (p *PodCIDR) NotReady() error {
+	if p.cfg.Network == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Run takes up what the Node says until ctx ends.
+func (p *PodCIDR) Run(ctx context.Context) error {
+	var taken []string
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.poke:
+		case <-retry:
+		}
+		p.mu.Lock()
+		given := p.given
+		p.mu.Unlock()
+		retry = nil
+		if len(given) == 0 || p.cfg.Network == nil && slices.Equal(given, taken) {
+			continue // a Node has none before the controllers see it, and none is taken away
+		}
+		err := p.take(ctx, given, slices.Equal(given, taken))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			taken = given
+		} else {
+			retry = time.After(retryPodCIDR)
+		}
+		p.tell(err)
+	}
+}
+
+// tell records how the last attempt went.
+func (p *PodCIDR) tell(err error) {
+	p.mu.Lock()
+	before := p.err
+	p.err = err
+	p.mu.Unlock()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		p.cfg.Log.Error("cannot use the Node's podCIDR: trying again", "error", err)
+	}
+	if (err == nil) != (before == nil) {
+		p.cfg.Changed()
+	}
+}
+
+// take takes up the podCIDRs. again says that these have been taken up before: the network
+// only looks whether it is still there.
+func (p *PodCIDR) take(ctx context.Context, given []string, again bool) error {
+	if p.cfg.Network == nil {
+		return p.cfg.Runtime.UpdateRuntimeConfig(ctx, strings.Join(given, ","))
+	}
+	cidrs := make([]netip.Prefix, len(given))
+	for i, text := range given {
+		var err error
+		if cidrs[i], err = netip.ParsePrefix(text); err != nil {
+			return fmt.Errorf("podCIDR %.50q of the Node is not a network", text)
+		}
+	}
+	if p.cfg.Configured.IsValid() {
+		if !slices.Contains(cidrs, p.cfg.Configured) && !again {
+			p.cfg.Log.Warn("pods get their addresses from --pod-cidr, and not from what the cluster has given to this node: packets of other nodes may not find them; omit --pod-cidr",
+				"pod_cidr", p.cfg.Configured, "cluster", strings.Join(given, ","))
+		}
+		return nil
+	}
+	if err := p.cfg.Network.Assign(ctx, cidrs); err != nil {
+		return err
+	}
+	if !again {
+		p.cfg.Settled(ctx)
+		p.cfg.Log.Info("pods get their addresses from the Node's podCIDR", "pod_cidr", strings.Join(given, ","))
+		p.cfg.Changed()
+	}
+	return nil
+}
