@@ -33,9 +33,9 @@ func (w *worker) objectsChanged() {
 	}
 }
 
-// heedObjects says, after each sync, whether the pod's objects may change what is
+// handleObjectChange says, after each sync, whether the pod's objects may change what is
 // to be done. One that changed during a sync which lacked it is not missed.
-func (w *worker) heedObjects() {
+func (w *worker) handleObjectChange() {
 	heeds := w.tries > 0 || !w.awaiting.IsZero() || w.named != nil && w.memory.AwaitsObjects(w.named)
 	w.mu.Lock()
 	defer w.mu.Unlock()

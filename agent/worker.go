@@ -116,10 +116,10 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	return w
 }
 
-// deafness is the longest time after a failed sync in which events do not wake the
+// wakeSuppression is the longest time after a failed sync in which events do not wake the
 // worker: the calls of such a sync cause some, and each would start the next one.
 // Orders do wake it.
-const deafness = time.Second
+const wakeSuppression = time.Second
 
 // run observes, decides and acts until the pod is removed or ctx ends.
 func (w *worker) run(ctx context.Context) {
@@ -137,9 +137,9 @@ func (w *worker) run(ctx context.Context) {
 	}
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.sync(ctx)
-		w.heedObjects()
+		w.handleObjectChange()
 		if w.tries > 0 {
-			wake.Until(ctx, w.order, earliest(wakeAt, time.Now().Add(deafness)))
+			wake.Until(ctx, w.order, earliest(wakeAt, time.Now().Add(wakeSuppression)))
 		}
 		if !again {
 			wake.Until(ctx, w.poke, wakeAt)
