@@ -105,11 +105,11 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 	if err != nil {
 		return false, fmt.Errorf("release the network of a dead sandbox: %w", err)
 	}
-	if err := w.alone(d, &v.seen, pod.ReasonCreatePodSandboxError); err != nil {
+	if err := w.ensureNoStrayContainers(d, &v.seen, pod.ReasonCreatePodSandboxError); err != nil {
 		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 		return false, toldError{err}
 	}
-	defer w.leavePlace()
+	defer w.releaseStartSlot()
 	return w.setup(v).make(ctx)
 }
 

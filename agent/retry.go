@@ -39,8 +39,8 @@ func (w *worker) askRetry() {
 	}
 }
 
-// forgive resets what delays the pod's next attempts.
-func (w *worker) forgive() {
+// resetBackoff resets what delays the pod's next attempts.
+func (w *worker) resetBackoff() {
 	w.memory = w.memory.Retried()
 	w.told.backOff = nil
 	w.tries = 0

@@ -105,7 +105,7 @@ func (w *worker) setup(v *view) setup {
 			name: "claims", do: func(ctx context.Context) (bool, error) { return done(w.prepareClaims(ctx, v)) },
 			remove: func(ctx context.Context) error { return w.agent.cfg.Claims.Unprepare(ctx, w.uid) },
 		},
-		{name: "place", do: func(ctx context.Context) (bool, error) { return done(w.takePlace(ctx)) }},
+		{name: "place", do: func(ctx context.Context) (bool, error) { return done(w.acquireStartSlot(ctx)) }},
 		// The user namespace is recorded in the directory, and removed with it.
 		{name: "inputs and user namespace", do: func(ctx context.Context) (bool, error) {
 			return done(w.tellSandbox(ctx, v, w.prepareSandbox(ctx, v, &req)))
@@ -184,8 +184,8 @@ func (w *worker) followVolumes(v *view) {
 	}
 }
 
-// takePlace waits for a slot among the sandboxes being started; leavePlace frees it.
-func (w *worker) takePlace(ctx context.Context) error {
+// acquireStartSlot waits for a slot among the sandboxes being started; leavePlace frees it.
+func (w *worker) acquireStartSlot(ctx context.Context) error {
 	leave, err := w.agent.starts.Enter(ctx, slots.Rest{})
 	if err == nil {
 		w.leave = leave
@@ -193,7 +193,7 @@ func (w *worker) takePlace(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) leavePlace() {
+func (w *worker) releaseStartSlot() {
 	if w.leave != nil {
 		w.leave()
 		w.leave = nil

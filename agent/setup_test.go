@@ -186,7 +186,7 @@ func TestEveryPrefixOfASetupIsUndone(t *testing.T) {
 				if ready, err := w.setup(v)[:n].make(t.Context()); !ready || err != nil {
 					t.Fatalf("got ready %v (%v)", ready, err)
 				}
-				w.leavePlace()
+				w.releaseStartSlot()
 				if released {
 					for range 2 {
 						if err := w.setup(v).release(t.Context()); err != nil {
@@ -258,7 +258,7 @@ func TestVolumesAreSetUpAgainForAnEphemeralContainerThatMountsAnother(t *testing
 
 // createSandboxAlone is createSandbox without its checks.
 func (w *worker) createSandboxAlone(ctx context.Context, v *view) (bool, error) {
-	defer w.leavePlace()
+	defer w.releaseStartSlot()
 	return w.setup(v).make(ctx)
 }
 

@@ -23,7 +23,7 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	if ready, err := w.ensureVolumes(ctx, v); !ready {
 		return false, err
 	}
-	if err := w.alone(d, &v.seen, pod.ReasonCreateContainerError); err != nil {
+	if err := w.ensureNoStrayContainers(d, &v.seen, pod.ReasonCreateContainerError); err != nil {
 		for _, st := range step.Start {
 			w.noteFailure(v, st.Container.Name, "", pod.Waiting{Reason: pod.ReasonCreateContainerError, Message: err.Error()})
 		}
@@ -56,12 +56,12 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	return did, nil
 }
 
-// alone says that nothing of the pod runs that the runtime does not know. A runtime
+// ensureNoStrayContainers says that nothing of the pod runs that the runtime does not know. A runtime
 // that could not load a container when it started, for lack of disk space for
 // example, does not list it while it keeps running: a second one beside it would run
 // the pod twice. Lost containers of the bundled runtime are stopped soon after it is
 // ready.
-func (w *worker) alone(d *pod.Desired, seen *pod.Observed, reason string) error {
+func (w *worker) ensureNoStrayContainers(d *pod.Desired, seen *pod.Observed, reason string) error {
 	var known []string
 	for i := range seen.Sandboxes {
 		known = append(known, seen.Sandboxes[i].ID)
@@ -139,7 +139,7 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 		w.awaitImage(v, st.Container.Name, image)
 		return made, nil
 	}
-	w.imageCame()
+	w.pullDone()
 	devices, err := cfg.Devices.Container(ctx, d.Pod, st.Container)
 	if err != nil {
 		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
@@ -211,8 +211,8 @@ func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
 	v.wakeBy(image.RetryAt)
 }
 
-// imageCame ends the time that a pod's start spent on pulls.
-func (w *worker) imageCame() {
+// pullDone ends the time that a pod's start spent on pulls.
+func (w *worker) pullDone() {
 	if !w.imageSince.IsZero() {
 		w.pulling += time.Since(w.imageSince)
 		w.imageSince = time.Time{}

@@ -75,8 +75,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// pull shortens the grace period to grace from now; it is never extended.
-func (s *stopping) pull(grace time.Duration) {
+// shortenGracePeriod shortens the grace period to grace from now; it is never extended.
+func (s *stopping) shortenGracePeriod(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, news := s.time.Shortened(grace, time.Now())
@@ -148,7 +148,7 @@ func (w *worker) beginStops(v *view) {
 			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
 			w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
 		default:
-			op.pull(s.Grace)
+			op.shortenGracePeriod(s.Grace)
 		}
 		if op.done == nil {
 			op.done = make(chan struct{})

@@ -112,7 +112,7 @@ func (v *view) wakeBy(t time.Time) { v.wakeAt = earliest(v.wakeAt, t) }
 // decide takes in what was observed and returns plan's decision.
 func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
-		w.forgive()
+		w.resetBackoff()
 	}
 	w.over = w.over || in.over
 	if in.objects {

@@ -71,7 +71,7 @@ func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, 
 	}
 	var newest *runtimeapi.Container
 	for _, found := range r.Containers {
-		if c.maker(req.Pod.UID, found.Annotations) == "" && (newest == nil || found.Metadata.GetAttempt() > newest.Metadata.GetAttempt()) {
+		if c.owner(req.Pod.UID, found.Annotations) == "" && (newest == nil || found.Metadata.GetAttempt() > newest.Metadata.GetAttempt()) {
 			newest = found
 		}
 	}

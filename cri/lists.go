@@ -149,7 +149,7 @@ func split(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 func (c *Client) rosterList(uid pod.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) list {
 	l := list{containers: make(map[string]string, len(containers))}
 	own := func(annotations map[string]string) bool {
-		return annotations[pod.AnnotationStartTime] != "" && c.maker(uid, annotations) == ""
+		return annotations[pod.AnnotationStartTime] != "" && c.owner(uid, annotations) == ""
 	}
 	for _, s := range sandboxes {
 		l.sandboxes = append(l.sandboxes, s.Id)

@@ -51,9 +51,9 @@ func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	if m := c.memo[uid]; m != nil {
-		return m, c.doubts // never changed once stored
+		return m, c.memoGeneration // never changed once stored
 	}
-	return &podMemo{}, c.doubts
+	return &podMemo{}, c.memoGeneration
 }
 
 // remember keeps what was observed of a pod of podd's, unless something was changed
@@ -61,7 +61,7 @@ func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
-	if age != c.doubts {
+	if age != c.memoGeneration {
 		return
 	}
 	if !ours || len(m.sandboxes) == 0 && len(m.containers) == 0 {
@@ -83,7 +83,7 @@ func (c *Client) rememberOnly(listed map[pod.UID]int) {
 func (c *Client) doubt(uid pod.UID) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
-	c.doubts++
+	c.memoGeneration++
 	delete(c.memo, uid)
 }
 

@@ -54,7 +54,7 @@ func (c *Client) findSandbox(ctx context.Context, meta *runtimeapi.PodSandboxMet
 		return ""
 	}
 	for _, s := range r.Items {
-		if s.Metadata.GetUid() == meta.Uid && s.Metadata.GetAttempt() == meta.Attempt && c.maker(pod.UID(meta.Uid), s.Annotations) == "" {
+		if s.Metadata.GetUid() == meta.Uid && s.Metadata.GetAttempt() == meta.Attempt && c.owner(pod.UID(meta.Uid), s.Annotations) == "" {
 			return s.Id
 		}
 	}

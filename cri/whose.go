@@ -27,11 +27,11 @@ type others struct {
 	told map[string]bool // instances that were named; guarded by mu
 }
 
-// maker is the identity of another podd that created a sandbox or container; empty
+// owner is the identity of another podd that created a sandbox or container; empty
 // for what this one created, and for what no podd did. What an older podd created
 // without an identity is this one's if the pod's directory exists here: only this
 // one, whatever its version, created that.
-func (c *Client) maker(uid pod.UID, annotations map[string]string) string {
+func (c *Client) owner(uid pod.UID, annotations map[string]string) string {
 	own := c.spec.Instance
 	if own == "" {
 		return ""
@@ -60,7 +60,7 @@ func (c *Client) made(uid pod.UID, annotations map[string]string) bool {
 // podds says that a container is this podd's.
 func (c *Client) podds(k *runtimeapi.Container) bool {
 	uid := pod.UID(k.Labels[spec.LabelPodUID])
-	return c.made(uid, k.Annotations) && c.maker(uid, k.Annotations) == ""
+	return c.made(uid, k.Annotations) && c.owner(uid, k.Annotations) == ""
 }
 
 func (c *Client) hasDirectory(uid pod.UID) bool {
@@ -85,12 +85,12 @@ func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimea
 	}
 	sandboxes = slices.DeleteFunc(sandboxes, func(s *runtimeapi.PodSandbox) bool {
 		uid := pod.UID(s.Metadata.GetUid())
-		return note(uid, s.Metadata.GetNamespace(), s.Metadata.GetName(), c.maker(uid, s.Annotations),
+		return note(uid, s.Metadata.GetNamespace(), s.Metadata.GetName(), c.owner(uid, s.Annotations),
 			s.State == runtimeapi.PodSandboxState_SANDBOX_READY)
 	})
 	containers = slices.DeleteFunc(containers, func(k *runtimeapi.Container) bool {
 		uid := pod.UID(k.Labels[spec.LabelPodUID])
-		return note(uid, k.Labels[spec.LabelPodNamespace], k.Labels[spec.LabelPodName], c.maker(uid, k.Annotations),
+		return note(uid, k.Labels[spec.LabelPodNamespace], k.Labels[spec.LabelPodName], c.owner(uid, k.Annotations),
 			k.State != runtimeapi.ContainerState_CONTAINER_EXITED)
 	})
 	if left != nil {

@@ -30,10 +30,10 @@ const (
 	hardGrace = time.Second
 	// eventEvery is how often the same attempt is an event.
 	eventEvery = time.Minute
-	// barren is the time until something is reclaimed again after there was nothing, unless
+	// emptyReclaimBackoff is the time until something is reclaimed again after there was nothing, unless
 	// a pod was evicted meanwhile: a disk may stay full for long, and listing all images
 	// and containers every ten seconds would find nothing either.
-	barren = 30 * time.Second
+	emptyReclaimBackoff = 30 * time.Second
 	// measuring bounds the measurement of the pods, reclaiming what is reclaimed at once.
 	measuring  = 30 * time.Second
 	reclaiming = 4 * time.Minute
@@ -265,7 +265,7 @@ func (m *Manager) reclaim(ctx context.Context, t *threshold.Threshold) (freed, r
 	if m.separate && (t.Signal == threshold.NodeFSAvailable || t.Signal == threshold.NodeFSInodesFree) {
 		return false, false // neither images nor layers are there
 	}
-	if !m.nothing.IsZero() && time.Since(m.nothing) < barren {
+	if !m.nothing.IsZero() && time.Since(m.nothing) < emptyReclaimBackoff {
 		return false, false
 	}
 	bounded, cancel := context.WithTimeout(ctx, reclaiming)

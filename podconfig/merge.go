@@ -13,10 +13,10 @@ import (
 type set struct {
 	// order of the sources decides which pod gets a name that none has.
 	order []pod.Source
-	// said is each source's last snapshot; a source without an entry is not ready.
-	said map[pod.Source][]*pod.Desired
-	// told are the pods that the agent was told, by source and UID.
-	told map[pod.Source]map[pod.UID]*pod.Desired
+	// latest is each source's last snapshot; a source without an entry is not ready.
+	latest map[pod.Source][]*pod.Desired
+	// delivered are the pods that the agent was delivered, by source and UID.
+	delivered map[pod.Source]map[pod.UID]*pod.Desired
 	// provisional are the sources whose last snapshot was.
 	provisional map[pod.Source]bool
 	// holders are the pods that were told, by name.
@@ -26,8 +26,8 @@ type set struct {
 }
 
 func newSet(order []pod.Source) *set {
-	return &set{order: order, said: map[pod.Source][]*pod.Desired{},
-		told: map[pod.Source]map[pod.UID]*pod.Desired{}, provisional: map[pod.Source]bool{}, holders: map[podKey]*pod.Desired{},
+	return &set{order: order, latest: map[pod.Source][]*pod.Desired{},
+		delivered: map[pod.Source]map[pod.UID]*pod.Desired{}, provisional: map[pod.Source]bool{}, holders: map[podKey]*pod.Desired{},
 		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
 }
 
@@ -40,17 +40,17 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 		if snap.Incomplete {
 			continue
 		}
-		_, spoke := s.said[name]
+		_, spoke := s.latest[name]
 		first[name] = !snap.Provisional && (!spoke || s.provisional[name])
 		s.provisional[name] = snap.Provisional
-		s.said[name] = snap.Pods
+		s.latest[name] = snap.Pods
 		s.objects.said[name] = snap.Objects
 	}
 	chosen, losers := s.choose()
 	for _, name := range s.order {
-		want, had := chosen[name], s.told[name]
+		want, had := chosen[name], s.delivered[name]
 		told := make(map[pod.UID]*pod.Desired, len(want))
-		s.told[name] = told
+		s.delivered[name] = told
 		by := map[pod.Op][]*pod.Desired{}
 		for _, d := range want {
 			told[d.UID()] = d
@@ -85,9 +85,9 @@ func (s *set) static() (pods []*pod.Desired, complete bool) {
 		if name == pod.SourceAPIServer {
 			continue
 		}
-		_, ready := s.said[name]
+		_, ready := s.latest[name]
 		complete = complete && ready
-		for _, d := range s.told[name] {
+		for _, d := range s.delivered[name] {
 			pods = append(pods, d)
 		}
 	}
@@ -155,7 +155,7 @@ func keyOf(d *pod.Desired) podKey { return podKey{d.Pod.Namespace, d.Pod.Name} }
 func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 	var all []*pod.Desired
 	for _, name := range s.order {
-		all = append(all, s.said[name]...)
+		all = append(all, s.latest[name]...)
 	}
 	chosen, losers := choosePods(all, s.holders)
 	by := map[pod.Source][]*pod.Desired{}

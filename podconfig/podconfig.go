@@ -261,7 +261,7 @@ func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []podDuplicate
 	by := map[pod.Source][]pod.Problem{}
 	for _, name := range c.order {
 		by[name] = c.reported[name]
-		c.metrics.pods.WithLabelValues(string(name)).Set(float64(len(c.set.told[name])))
+		c.metrics.pods.WithLabelValues(string(name)).Set(float64(len(c.set.delivered[name])))
 	}
 	for name, p := range c.failures {
 		by[name] = append(slices.Clip(by[name]), p)

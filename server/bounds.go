@@ -22,8 +22,8 @@ const (
 	listTimeout = 10 * time.Second
 )
 
-// few limits concurrent requests for lists; further ones wait for a while.
-func (s *Server) few(next http.Handler) http.Handler { return s.place(s.lists, "lists of pods", next) }
+// limitLists limits concurrent requests for lists; further ones wait for a while.
+func (s *Server) limitLists(next http.Handler) http.Handler { return s.place(s.lists, "lists of pods", next) }
 
 // place lets a request in when there is a place; of says what for.
 func (s *Server) place(places chan struct{}, of string, next http.Handler) http.Handler {

@@ -30,7 +30,7 @@ type Kubelet struct {
 // kubeletGroups are the groups of the kubelet's API.
 func (s *Server) kubeletGroups() []group {
 	const podsAt = 0
-	groups := []group{s.podsGroup(podList, s.few), s.healthGroup(), s.metricsGroup(), s.statsGroup()}
+	groups := []group{s.podsGroup(podList, s.limitLists), s.healthGroup(), s.metricsGroup(), s.statsGroup()}
 	k := &s.config.Kubelet
 	if !k.Debugging {
 		off := disabled("Debug endpoints are disabled.")

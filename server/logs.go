@@ -27,7 +27,7 @@ const WholeLines = "podd-whole-lines"
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	options, previous, streams, err := logOptions(r.URL.Query(), time.Now())
 	if err != nil {
-		complain(w, http.StatusUnprocessableEntity, err.Error())
+		writeError(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
 	p, ok := s.requestedPod(w, r)
@@ -107,8 +107,8 @@ func (s *Server) sendLog(w http.ResponseWriter, r *http.Request, log *podlogs.Re
 	panic(http.ErrAbortHandler) // the client must not take a part for the whole
 }
 
-// complain answers in JSON, as the kubelet does for a bad query.
-func complain(w http.ResponseWriter, code int, message string) {
+// writeError answers in JSON, as the kubelet does for a bad query.
+func writeError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": message})

@@ -25,7 +25,7 @@ func (s *Server) apis() []api {
 	}, {
 		name: "readonly", network: "tcp", address: s.config.ReadOnlyAddress, field: "readOnlyPort",
 		guard:  port,
-		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(maskedPods, s.few), s.statsGroup(s.few)},
+		groups: []group{s.healthGroup(), s.metricsGroup(), s.podsGroup(maskedPods, s.limitLists), s.statsGroup(s.limitLists)},
 	}, {
 		name: healthPort, network: "tcp", address: s.config.HealthzAddress, field: "healthzPort",
 		guard:  port,

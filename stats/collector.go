@@ -70,7 +70,7 @@ type Collector struct {
 	mu      sync.Mutex                // guards flights
 	flights map[kernel.Detail]*flight // readings under way
 
-	turn chan struct{} // capacity 1; holds the one reading, which owns what follows
+	readSlot chan struct{} // capacity 1; holds the one reading, which owns what follows
 	rates
 	names   names
 	runtime daemon
@@ -91,7 +91,7 @@ func New(cfg Config) *Collector {
 	}
 	c := &Collector{
 		cfg: cfg, machine: sync.OnceValue(cfg.Kernel.Machine), flights: map[kernel.Detail]*flight{},
-		turn: make(chan struct{}, 1), names: newNames(), own: daemon{pid: os.Getpid()},
+		readSlot: make(chan struct{}, 1), names: newNames(), own: daemon{pid: os.Getpid()},
 	}
 	c.rates.of = map[string]*rate{}
 	return c
@@ -137,7 +137,7 @@ func (c *Collector) snapshot(ctx context.Context, detail kernel.Detail) (*Snapsh
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
 		c.flights[detail] = f
-		go c.fly(context.WithoutCancel(ctx), f, detail)
+		go c.collect(context.WithoutCancel(ctx), f, detail)
 	}
 	c.mu.Unlock()
 	select {
@@ -148,11 +148,11 @@ func (c *Collector) snapshot(ctx context.Context, detail kernel.Detail) (*Snapsh
 	}
 }
 
-// fly reads for all who wait.
-func (c *Collector) fly(ctx context.Context, f *flight, detail kernel.Detail) {
-	c.turn <- struct{}{}
+// collect reads for all who wait.
+func (c *Collector) collect(ctx context.Context, f *flight, detail kernel.Detail) {
+	c.readSlot <- struct{}{}
 	f.snap = c.read(ctx, detail)
-	<-c.turn
+	<-c.readSlot
 	c.mu.Lock()
 	delete(c.flights, detail)
 	c.mu.Unlock()

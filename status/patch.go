@@ -41,7 +41,7 @@ func Patch(theirs *v1.Pod, computed v1.PodStatus) ([]byte, error) {
 	if err := json.Unmarshal(patch, &fields); err != nil {
 		return nil, fmt.Errorf("decode a patch: %w", err)
 	}
-	if !says(fields["status"]) {
+	if !changesStatus(fields["status"]) {
 		return nil, nil
 	}
 	return json.Marshal(struct {
@@ -57,8 +57,8 @@ func Patch(theirs *v1.Pod, computed v1.PodStatus) ([]byte, error) {
 	})
 }
 
-// says is whether a patch of a status changes more than the order of its conditions.
-func says(patch json.RawMessage) bool {
+// changesStatus is whether a patch of a status changes more than the order of its conditions.
+func changesStatus(patch json.RawMessage) bool {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(patch, &fields) != nil {
 		return len(patch) > 0

@@ -69,8 +69,8 @@ func TestValuesAreFollowedWhileAnotherVolumeOfThePodHangs(t *testing.T) {
 		synctest.Wait()
 		mustTearDown(t, later, "u1")
 		mustBeGone(t, later, "u1")
-		if len(later.live)+later.locks.Len()+len(later.working)+len(later.setUps) > 0 {
-			t.Errorf("something is remembered of it: %v %v %v %v", later.live, later.locks.Len(), later.working, later.setUps)
+		if len(later.volumes)+later.locks.Len()+len(later.working) > 0 {
+			t.Errorf("something is remembered of it: %v %v %v", later.volumes, later.locks.Len(), later.working)
 		}
 	}, s.into)
 }

@@ -38,11 +38,11 @@ type livePod struct {
 func (m *Mounter) Changed(uid pod.UID) {
 	m.mu.Lock()
 	m.changedLocked(uid)
-	p := m.pods[uid]
-	over := m.ending[uid] || m.released[uid] || m.stopping
+	known := *m.known(uid)
+	over := known.ending || known.released || m.stopping
 	m.mu.Unlock()
-	if p != nil && !over {
-		m.followCSI(p)
+	if known.pod != nil && !over {
+		m.followCSI(known.pod)
 	}
 }
 
@@ -54,11 +54,11 @@ func (m *Mounter) Follow(p *v1.Pod) {
 	m.followCSI(p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ending[p.UID] {
+	if m.known(p.UID).ending {
 		return
 	}
-	m.pods[p.UID] = p
-	if l := m.live[p.UID]; l == nil || l.pod != p {
+	m.change(p.UID, func(known *podVolumes) { known.pod = p })
+	if l := m.known(p.UID).live; l == nil || l.pod != p {
 		m.registerLocked(p)
 		m.changedLocked(p.UID)
 	}
@@ -72,26 +72,26 @@ func (m *Mounter) Follow(p *v1.Pod) {
 func (m *Mounter) Stopping(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ending[uid] = true
+	m.change(uid, func(p *podVolumes) { p.ending = true })
 	m.forgetLocked(uid, errPodGone)
 }
 
 // registerLocked records a pod that has live volumes.
 func (m *Mounter) registerLocked(p *v1.Pod) {
-	if l := m.live[p.UID]; l != nil {
+	if l := m.known(p.UID).live; l != nil {
 		l.pod = p
 		return
 	}
 	for i := range p.Spec.Volumes {
 		if k := m.kindOf(&p.Spec.Volumes[i]); k != nil && k.live {
-			m.live[p.UID] = &livePod{pod: p, changed: wake.New()}
+			m.change(p.UID, func(known *podVolumes) { known.live = &livePod{pod: p, changed: wake.New()} })
 			return
 		}
 	}
 }
 
 func (m *Mounter) changedLocked(uid pod.UID) {
-	l := m.live[uid]
+	l := m.known(uid).live
 	if l == nil || m.stopping {
 		return
 	}
@@ -106,11 +106,11 @@ func (m *Mounter) changedLocked(uid pod.UID) {
 // forgetLocked ends the updates of a pod's live volumes. The returned channel, nil if
 // none are in progress, is closed when they have ended.
 func (m *Mounter) forgetLocked(uid pod.UID, why error) (done chan struct{}) {
-	l := m.live[uid]
+	l := m.known(uid).live
 	if l == nil {
 		return nil
 	}
-	delete(m.live, uid)
+	m.change(uid, func(p *podVolumes) { p.live = nil })
 	if l.done != nil {
 		l.cancel(why)
 	}
@@ -210,8 +210,7 @@ func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error 
 func (m *Mounter) hasPendingUnmount(uid pod.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, pending := m.pending[uid]
-	return pending
+	return m.known(uid).pending != nil
 }
 
 // reportStale records an event, in upstream's words, that a volume could not be updated.

@@ -31,7 +31,7 @@ func settle(t *testing.T, m *Mounter, uid pod.UID) {
 	t.Helper()
 	m.mu.Lock()
 	var done chan struct{}
-	if l := m.live[uid]; l != nil {
+	if l := m.known(uid).live; l != nil {
 		done = l.done
 	}
 	m.mu.Unlock()
@@ -83,7 +83,7 @@ func TestANewVersionOfThePodReachesItsDownwardVolumes(t *testing.T) {
 	m.Follow(next) // nothing new
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.live["u1"].done != nil {
+	if m.known("u1").live.done != nil {
 		t.Error("the same version of the pod caused an update")
 	}
 }
@@ -272,7 +272,7 @@ func TestARefreshThatFailsIsRetriedWithBackoff(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(d.tries) != tries+1 || m.live["u1"].done != nil {
+		if len(d.tries) != tries+1 || m.known("u1").live.done != nil {
 			t.Error("it is retried after it has succeeded")
 		}
 	})
@@ -355,8 +355,8 @@ func TestVolumesAreNotUpdatedAfterTheirPodsEndOrAfterRun(t *testing.T) {
 				}
 				mustTearDown(t, m, "u1")
 				mustBeGone(t, m, "u1")
-				if len(m.live)+m.locks.Len()+len(m.working) > 0 {
-					t.Errorf("state is left: %v %v %v", m.live, m.locks.Len(), m.working)
+				if m.count(hasLive)+m.locks.Len()+len(m.working) > 0 {
+					t.Errorf("state is left: %v %v %v", m.volumes, m.locks.Len(), m.working)
 				}
 			}, aConfigMap("app", "a", "1"), aSecret("app", "a", "1"))
 		})
@@ -513,8 +513,8 @@ func TestAPodThatIsBeingStoppedIsNotUpdated(t *testing.T) {
 	s.put(aConfigMap("app", "a", "3"))
 	mustFollow(t, m, "u1")
 	mustHold(t, dir, map[string]string{"a": "3"})
-	if len(m.ending) > 0 {
-		t.Errorf("state is left: %v", m.ending)
+	if m.count(func(p *podVolumes) bool { return p.ending }) > 0 {
+		t.Errorf("state is left: %v", m.volumes)
 	}
 }
 
@@ -529,7 +529,7 @@ func TestStoppingCancelsUpdates(t *testing.T) {
 	}
 	m.Changed("u1")
 	m.mu.Lock()
-	done := m.live["u1"].done
+	done := m.known("u1").live.done
 	m.mu.Unlock()
 	m.Stopping("u1")
 	s.drop("ConfigMap", "app")
@@ -549,7 +549,7 @@ func TestACanceledEnsureDoesNotUndoStopping(t *testing.T) {
 	if _, err := m.Ensure(ctx, aPod("u1", empty("e"))); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if !m.ending["u1"] || len(m.setUps) > 0 {
+	if !m.known("u1").ending || m.count(hasSetUp) > 0 {
 		t.Error("its volumes are being set up")
 	}
 }

@@ -89,7 +89,7 @@ func (m *Mounter) mayUse(k *kind, t target) error {
 // hasLeft says whether a pod has nothing on disk, or has completed.
 func (m *Mounter) hasLeft(uid pod.UID) bool {
 	m.mu.Lock()
-	released := m.released[uid]
+	released := m.known(uid).released
 	m.mu.Unlock()
 	if released || safeName("pod UID", string(uid)) != nil {
 		return true
@@ -121,7 +121,7 @@ func checkMode(t target) error {
 func (m *Mounter) boundOf(uid pod.UID, volume string) (pod.BoundVolume, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b, ok := m.bound[uid][volume]
+	b, ok := m.known(uid).bound[volume]
 	return b, ok
 }
 

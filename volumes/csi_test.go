@@ -192,7 +192,7 @@ func TestAnUnavailableDriverBlocksOnlyItsOwnVolume(t *testing.T) {
 	go func() { defer close(done); _ = m.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 	m.mu.Lock()
-	m.pending["a"].RetryAt = time.Now().Add(time.Hour)
+	m.known("a").pending.RetryAt = time.Now().Add(time.Hour)
 	m.mu.Unlock()
 	f.setAway(false)
 	m.RetryUnmount("a")

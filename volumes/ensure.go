@@ -103,16 +103,15 @@ func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-cha
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	if o := m.setUps[p.UID]; o != nil {
+	if o := m.known(p.UID).setUp; o != nil {
 		return o, o.retryFailedLocked()
 	}
 	// The setup outlives the sync that started it.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
-	m.setUps[p.UID] = o
-	m.pods[p.UID] = p
-	delete(m.released, p.UID)
-	delete(m.ending, p.UID)
+	m.change(p.UID, func(known *podVolumes) {
+		known.pod, known.setUp, known.released, known.ending = p, o, false, false
+	})
 	m.registerLocked(p)
 	go m.work(ctx, o)
 	return o, []<-chan struct{}{o.done}
@@ -126,7 +125,7 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 	o.err = err
 	o.stopWakeTimerLocked()
 	close(o.done)
-	wake := o.waited && m.setUps[o.pod.UID] == o
+	wake := o.waited && m.known(o.pod.UID).setUp == o
 	m.mu.Unlock()
 	if wake && m.options.Waker != nil {
 		m.options.Waker.Wake(o.pod.UID)
@@ -166,9 +165,7 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	select {
 	case <-o.done:
 		defer m.mu.Unlock()
-		if m.setUps[o.pod.UID] == o {
-			delete(m.setUps, o.pod.UID)
-		}
+		m.endSetUp(o)
 		return pod.VolumeState{Ready: o.err == nil}, o.err
 	default:
 	}
@@ -188,13 +185,22 @@ func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
 	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, waits, ", ")), RetryAt: late}, nil
 }
 
+// endSetUp forgets a setup, unless another has taken its place. The lock is held.
+func (m *Mounter) endSetUp(o *setUp) {
+	m.change(o.pod.UID, func(p *podVolumes) {
+		if p.setUp == o {
+			p.setUp = nil
+		}
+	})
+}
+
 // missingLocked names the volumes that the pod's containers use and this Mounter has not
 // set up.
 func (m *Mounter) missingLocked(p *v1.Pod) []string {
 	names, used := []string{}, pod.UsedVolumes(p)
 	for i := range p.Spec.Volumes {
 		name := p.Spec.Volumes[i].Name
-		if _, ok := m.ready[p.UID][name]; !ok && used[name] {
+		if _, ok := m.known(p.UID).ready[name]; !ok && used[name] {
 			names = append(names, name)
 		}
 	}
@@ -207,8 +213,8 @@ func (m *Mounter) giveUp(uid pod.UID, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.forgetLocked(uid, why)
-	if o := m.setUps[uid]; o != nil {
-		delete(m.setUps, uid)
+	if o := m.known(uid).setUp; o != nil {
+		m.endSetUp(o)
 		o.cancel(why)
 	}
 }
@@ -219,15 +225,15 @@ func (m *Mounter) giveUpAll() {
 	m.mu.Lock()
 	m.stopping = true
 	var ends []chan struct{}
-	for uid := range m.live {
+	for uid, p := range m.volumes {
 		if done := m.forgetLocked(uid, errStopping); done != nil {
 			ends = append(ends, done)
 		}
-	}
-	for uid, o := range m.setUps {
-		delete(m.setUps, uid)
-		o.cancel(errStopping)
-		ends = append(ends, o.done)
+		if o := p.setUp; o != nil {
+			m.endSetUp(o)
+			o.cancel(errStopping)
+			ends = append(ends, o.done)
+		}
 	}
 	m.mu.Unlock()
 	over := time.NewTimer(patience)

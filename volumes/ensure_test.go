@@ -281,8 +281,8 @@ func TestTheEndOfAPodCancelsItsSetup(t *testing.T) {
 				}
 				mustTearDown(t, m, "u1")
 				mustBeGone(t, m, "u1")
-				if len(m.setUps)+len(m.working)+m.locks.Len() > 0 {
-					t.Errorf("state is left: %v %v %v", m.setUps, m.working, m.locks.Len())
+				if m.count(hasSetUp)+len(m.working)+m.locks.Len() > 0 {
+					t.Errorf("state is left: %v %v %v", m.volumes, m.working, m.locks.Len())
 				}
 			})
 		})

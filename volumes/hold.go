@@ -18,7 +18,7 @@ func (m *Mounter) Hold(p *v1.Pod, c *v1.Container) (release func()) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.live[p.UID]
+	l := m.known(p.UID).live
 	if l == nil {
 		return func() {}
 	}
@@ -33,7 +33,7 @@ func (m *Mounter) unhold(uid pod.UID, l *livePod) {
 		return
 	}
 	l.missed = false
-	if m.live[uid] == l {
+	if m.known(uid).live == l {
 		m.changedLocked(uid)
 	}
 }

@@ -170,7 +170,7 @@ func TestSecretsNeverReachADisk(t *testing.T) {
 	p := aPod("u1", fromConfigMap("c", "app"), fromSecret("s", "key"), fromPod("d", "n", "metadata.name"), projected("p", partSecret("key")))
 	for range 3 { // also by a new Mounter, as after a restart
 		mustSetUp(t, m, p)
-		m.ready = map[pod.UID]map[string]string{}
+		m.forgetReady()
 	}
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(m.PodDir("u1")))
 	if err != nil {

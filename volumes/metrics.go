@@ -71,30 +71,35 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 func (m *Mounter) counts() counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := counts{volumes: map[string]int{}, desired: map[string]int{}, pending: len(m.pending)}
-	for _, volumes := range m.ready {
-		for _, plugin := range volumes {
+	c := counts{volumes: map[string]int{}, desired: map[string]int{}}
+	for _, known := range m.volumes {
+		for _, plugin := range known.ready {
 			c.volumes[plugin]++
 		}
-	}
-	for uid, p := range m.pods {
-		if m.released[uid] || m.ending[uid] || m.pending[uid] != nil {
-			continue
+		if known.pending != nil {
+			c.pending++
 		}
-		used := pod.UsedVolumes(p)
-		for i := range p.Spec.Volumes {
-			v := &p.Spec.Volumes[i]
-			if !used[v.Name] {
-				continue
-			}
-			plugin, ready := m.ready[uid][v.Name]
-			if k := m.kindOf(v); !ready && k != nil {
-				plugin = k.plugin
-			}
-			if plugin != "" { // a claim's is known once the claim is bound
-				c.desired[plugin]++
-			}
+		if known.pod != nil && !known.released && !known.ending && known.pending == nil {
+			m.countDesired(&c, known)
 		}
 	}
 	return c
+}
+
+// countDesired counts the volumes that the pod's containers use.
+func (m *Mounter) countDesired(c *counts, known *podVolumes) {
+	used := pod.UsedVolumes(known.pod)
+	for i := range known.pod.Spec.Volumes {
+		v := &known.pod.Spec.Volumes[i]
+		if !used[v.Name] {
+			continue
+		}
+		plugin, ready := known.ready[v.Name]
+		if k := m.kindOf(v); !ready && k != nil {
+			plugin = k.plugin
+		}
+		if plugin != "" { // a claim's is known once the claim is bound
+			c.desired[plugin]++
+		}
+	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/keylock"
 	"podd/internal/pod"
@@ -71,19 +70,10 @@ type Mounter struct {
 
 	locks keylock.Locks[lockKey]
 
-	mu       sync.Mutex                             // guards what follows
-	setUps   map[pod.UID]*setUp                     // in progress, or ended with a result not yet returned by Ensure
-	working  map[lockKey]*setUp                     // those that hold that lock, abandoned ones included
-	ready    map[pod.UID]map[string]string          // volume name → plugin, set up by this Mounter
-	bound    map[pod.UID]map[string]pod.BoundVolume // what ready volumes with a claim are bound to
-	released map[pod.UID]bool                       // Release was called: nothing is in use
-	ending   map[pod.UID]bool                       // Stopping was called: volumes are no longer updated
-	live     map[pod.UID]*livePod
-	pods     map[pod.UID]*v1.Pod // those set up or followed, for events
-	pending  map[pod.UID]*PendingUnmount
-	// onceRemoved are those who wait for the end of a pending unmount.
-	onceRemoved map[pod.UID][]func()
-	stopping    bool // Run has ended: volumes are no longer updated
+	mu       sync.Mutex              // guards what follows
+	volumes  map[pod.UID]*podVolumes // of the pods that are known
+	working  map[lockKey]*setUp      // those that hold that lock, abandoned ones included
+	stopping bool                    // Run has ended: volumes are no longer updated
 }
 
 // New creates the root directory if it is missing and resolves it. It starts
@@ -131,17 +121,8 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		owner:    newOwner(o.Events),
 		unmounts: newUnmounts(),
 		ask:      askServer,
-		setUps:   map[pod.UID]*setUp{},
+		volumes:  map[pod.UID]*podVolumes{},
 		working:  map[lockKey]*setUp{},
-		ready:    map[pod.UID]map[string]string{},
-		bound:    map[pod.UID]map[string]pod.BoundVolume{},
-		released: map[pod.UID]bool{},
-		ending:   map[pod.UID]bool{},
-		live:     map[pod.UID]*livePod{},
-		pods:     map[pod.UID]*v1.Pod{},
-		pending:  map[pod.UID]*PendingUnmount{},
-
-		onceRemoved: map[pod.UID][]func(){},
 	}
 	m.metrics = newMetrics(reg, m.counts)
 	return m, nil

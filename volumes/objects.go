@@ -74,7 +74,7 @@ func (o podObjects) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
 func (m *Mounter) immutable(uid pod.UID, key pod.ObjectKey) *pod.Object {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.live[uid]; l != nil {
+	if l := m.known(uid).live; l != nil {
 		return l.immutable[key]
 	}
 	return nil
@@ -83,7 +83,7 @@ func (m *Mounter) immutable(uid pod.UID, key pod.ObjectKey) *pod.Object {
 func (m *Mounter) keepImmutable(uid pod.UID, key pod.ObjectKey, o *pod.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.live[uid]; l != nil {
+	if l := m.known(uid).live; l != nil {
 		if l.immutable == nil {
 			l.immutable = map[pod.ObjectKey]*pod.Object{}
 		}

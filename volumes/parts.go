@@ -178,7 +178,7 @@ func (m *Mounter) endPart(o *setUp, i int, err error) {
 func (m *Mounter) wakeForNews(o *setUp) {
 	m.mu.Lock()
 	o.wakeTimer = nil
-	wake := o.news && o.active > 0 && m.setUps[o.pod.UID] == o
+	wake := o.news && o.active > 0 && m.known(o.pod.UID).setUp == o
 	m.mu.Unlock()
 	if wake {
 		m.options.Waker.Wake(o.pod.UID)

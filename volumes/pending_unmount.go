@@ -41,9 +41,11 @@ const (
 func (m *Mounter) PendingUnmounts() []PendingUnmount {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pending := make([]PendingUnmount, 0, len(m.pending))
-	for _, d := range m.pending {
-		pending = append(pending, *d)
+	pending := []PendingUnmount{}
+	for _, p := range m.volumes {
+		if p.pending != nil {
+			pending = append(pending, *p.pending)
+		}
 	}
 	sort.Slice(pending, func(a, b int) bool { return pending[a].Since.Before(pending[b].Since) })
 	return pending
@@ -54,9 +56,9 @@ func (m *Mounter) PendingUnmounts() []PendingUnmount {
 // it. do must not block.
 func (m *Mounter) OnceRemoved(uid pod.UID, do func()) {
 	m.mu.Lock()
-	_, pending := m.pending[uid]
+	pending := m.known(uid).pending != nil
 	if pending {
-		m.onceRemoved[uid] = append(m.onceRemoved[uid], do)
+		m.change(uid, func(p *podVolumes) { p.onceRemoved = append(p.onceRemoved, do) })
 	}
 	m.mu.Unlock()
 	if !pending {
@@ -92,7 +94,7 @@ func (m *Mounter) Run(ctx context.Context) error {
 func (m *Mounter) RetryUnmount(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.pending[uid]
+	d := m.known(uid).pending
 	if d == nil {
 		return
 	}
@@ -103,8 +105,8 @@ func (m *Mounter) RetryUnmount(uid pod.UID) {
 func (m *Mounter) nextRetry() (next time.Time, any bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, d := range m.pending {
-		if !any || d.RetryAt.Before(next) {
+	for _, p := range m.volumes {
+		if d := p.pending; d != nil && (!any || d.RetryAt.Before(next)) {
 			next, any = d.RetryAt, true
 		}
 	}
@@ -115,8 +117,8 @@ func (m *Mounter) duePending(now time.Time) []pod.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var uids []pod.UID
-	for uid, d := range m.pending {
-		if !d.RetryAt.After(now) {
+	for uid, p := range m.volumes {
+		if d := p.pending; d != nil && !d.RetryAt.After(now) {
 			uids = append(uids, uid)
 		}
 	}
@@ -140,7 +142,7 @@ func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 func (m *Mounter) postpone(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d := m.pending[uid]; d != nil {
+	if d := m.known(uid).pending; d != nil {
 		d.RetryAt = time.Now().Add(firstRetry)
 	}
 }
@@ -148,10 +150,7 @@ func (m *Mounter) postpone(uid pod.UID) {
 // finishUnmount retries the pod's pending unmount, if it has one. The pod's lock is
 // held.
 func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
-	m.mu.Lock()
-	_, pending := m.pending[uid]
-	m.mu.Unlock()
-	if !pending {
+	if !m.hasPendingUnmount(uid) {
 		return nil
 	}
 	err := m.remove(ctx, uid)
@@ -169,14 +168,12 @@ func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
 func (m *Mounter) settle(uid pod.UID, err error) {
 	now := time.Now()
 	m.mu.Lock()
-	old := m.pending[uid]
+	old := m.known(uid).pending
 	m.mu.Unlock()
 	if err == nil {
 		m.mu.Lock()
-		waiting := m.onceRemoved[uid]
-		delete(m.pending, uid)
-		delete(m.onceRemoved, uid)
-		delete(m.pods, uid)
+		waiting := m.known(uid).onceRemoved
+		m.change(uid, func(p *podVolumes) { p.pending, p.onceRemoved, p.pod = nil, nil, nil })
 		m.mu.Unlock()
 		if old != nil {
 			m.log.Info("removed pod directory after retrying", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
@@ -199,7 +196,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	}
 	d.RetryAt = now.Add(delay)
 	m.mu.Lock()
-	m.pending[uid] = d
+	m.change(uid, func(p *podVolumes) { p.pending = d })
 	m.mu.Unlock()
 	if old == nil || old.Message != d.Message { // log once, not at each attempt
 		m.log.Warn("cannot remove pod directory: retrying", "uid", uid, "path", d.Path, "reason", d.Message)
@@ -217,7 +214,7 @@ func (m *Mounter) reportPending(uid pod.UID, message string) {
 		return
 	}
 	m.mu.Lock()
-	p := m.pods[uid]
+	p := m.known(uid).pod
 	m.mu.Unlock()
 	if p == nil {
 		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}

@@ -84,17 +84,19 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 func (m *Mounter) isReady(uid pod.UID, volume string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, ok := m.ready[uid][volume]
+	_, ok := m.known(uid).ready[volume]
 	return ok
 }
 
 func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ready[uid] == nil {
-		m.ready[uid] = map[string]string{}
-	}
-	m.ready[uid][volume] = plugin
+	m.change(uid, func(p *podVolumes) {
+		if p.ready == nil {
+			p.ready = map[string]string{}
+		}
+		p.ready[volume] = plugin
+	})
 }
 
 // markBound records what a volume is bound to, for as long as it is ready.
@@ -104,14 +106,15 @@ func (m *Mounter) markBound(t target) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.bound[t.pod.UID] == nil {
-		m.bound[t.pod.UID] = map[string]pod.BoundVolume{}
-	}
-	m.bound[t.pod.UID][t.volume.Name] = *t.bound
+	m.change(t.pod.UID, func(p *podVolumes) {
+		if p.bound == nil {
+			p.bound = map[string]pod.BoundVolume{}
+		}
+		p.bound[t.volume.Name] = *t.bound
+	})
 }
 
 // unmarkLocked marks all of the pod's volumes as not ready.
 func (m *Mounter) unmarkLocked(uid pod.UID) {
-	delete(m.ready, uid)
-	delete(m.bound, uid)
+	m.change(uid, func(p *podVolumes) { p.ready, p.bound = nil, nil })
 }

@@ -75,7 +75,7 @@ func TestMemoryEmptyDirIsOneTmpfsHoweverOftenItIsSetUp(t *testing.T) {
 	p := aPod("u1", empty("tmp", memory))
 	for range 3 { // also by a new Mounter, as after a restart
 		mustSetUp(t, m, p)
-		m.ready = map[pod.UID]map[string]string{}
+		m.forgetReady()
 	}
 	points, err := mountsBelow(m.PodDir("u1"))
 	if err != nil || len(points) != 1 {
@@ -252,7 +252,7 @@ func TestHostPathTypes(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s as %q: %v", c.path, c.kind, err)
 			}
-			m.ready = map[pod.UID]map[string]string{}
+			m.forgetReady()
 			continue
 		}
 		mustSay(t, err, append(c.says, `volume "v"`)...)

@@ -37,8 +37,7 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	}
 	m.mu.Lock()
 	m.unmarkLocked(uid)
-	delete(m.released, uid)
-	delete(m.ending, uid)
+	m.change(uid, func(p *podVolumes) { p.released, p.ending = false, false })
 	m.mu.Unlock()
 	m.settle(uid, err)
 	return nil
@@ -77,7 +76,7 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	}
 	defer unlock()
 	m.mu.Lock()
-	m.released[uid] = true
+	m.change(uid, func(p *podVolumes) { p.released = true })
 	m.mu.Unlock()
 	if !m.mayBeMounted(uid) {
 		return nil
@@ -203,7 +202,7 @@ func exists(path string) bool {
 func (m *Mounter) observeUnmounts(uid pod.UID, start time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, plugin := range m.ready[uid] {
+	for _, plugin := range m.known(uid).ready {
 		m.metrics.observe(plugin, "volume_unmount", start, err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"podd/internal/pod"
 )
 
-// stopStrangers stops containers that run outside the current sandbox, that the spec
+// killStaleContainers stops containers that run outside the current sandbox, that the spec
 // does not name, that have a newer one of their name, or whose state is unknown: it
 // may be running, and a second one must not start beside it. No second one ever
 // starts beside an ephemeral container, which is left alone.
-func (s *Step) stopStrangers(in *Input, current *pod.Sandbox) {
+func (s *Step) killStaleContainers(in *Input, current *pod.Sandbox) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
 		if !mayRun(c) {

@@ -248,12 +248,12 @@ type Taken struct {
 	Since time.Time
 }
 
-// takenPatience is how long an attempt whose name is taken is retried before the next
+// nameConflictGrace is how long an attempt whose name is taken is retried before the next
 // one is made. Meanwhile the create that reserved the name, whose caller was killed
 // or gave up, succeeds and is adopted, or is rolled back: a runtime ends a call whose
 // caller has disconnected within moments. A runtime that does neither reserves the
 // name until it is restarted (containerd#4604), and the pod must not wait for that.
-const takenPatience = 5 * time.Second
+const nameConflictGrace = 5 * time.Second
 
 // NameLost returns the memory with an attempt that can never be made: the next
 // one is due now.
@@ -277,7 +277,7 @@ func (m Memory) attempt(name string, next int64, now time.Time) int64 {
 	switch {
 	case !ok || t.Attempt < next:
 		return next
-	case now.Sub(t.Since) < takenPatience:
+	case now.Sub(t.Since) < nameConflictGrace:
 		return t.Attempt
 	default:
 		return t.Attempt + 1

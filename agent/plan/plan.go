@@ -243,7 +243,7 @@ func (s *Step) sync(in *Input) {
 		s.stopAll(in)
 		s.changeSandbox(in)
 	} else {
-		s.stopStrangers(in, current)
+		s.killStaleContainers(in, current)
 		if s.stopFailing(in, current); s.nothingLeft(in) {
 			s.Stop = nil
 			s.stopAll(in)
@@ -252,8 +252,8 @@ func (s *Step) sync(in *Input) {
 	}
 	switch {
 	case len(s.Stop)+len(s.StopSandboxes) > 0:
-	case (current == nil || !in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID)) && !s.beginsAgain(in):
-		s.lose(in, current)
+	case (current == nil || !in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID)) && !s.needsNewSandbox(in):
+		s.markSandboxLost(in, current)
 		return
 	case current == nil:
 		s.newSandbox(in)

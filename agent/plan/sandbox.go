@@ -49,7 +49,7 @@ func (s *Step) newSandbox(in *Input) {
 // changeSandbox says that the sandbox is replaced, if containers are stopped for that.
 // With policy Never how they end decides about it.
 func (s *Step) changeSandbox(in *Input) {
-	if len(s.Stop)+len(s.StopSandboxes) > 0 && in.Granted.Pod.Spec.RestartPolicy != v1.RestartPolicyNever && s.beginsAgain(in) {
+	if len(s.Stop)+len(s.StopSandboxes) > 0 && in.Granted.Pod.Spec.RestartPolicy != v1.RestartPolicyNever && s.needsNewSandbox(in) {
 		s.sandboxChanged(in)
 	}
 }
@@ -60,11 +60,11 @@ func (s *Step) sandboxChanged(in *Input) {
 	}
 }
 
-// beginsAgain says whether a pod that has not completed starts (again) in a new
+// needsNewSandbox says whether a pod that has not completed starts (again) in a new
 // sandbox. With policy Never it does so only until one of its regular containers ran;
 // unlike in the kubelet, it is not stuck if only init containers had started, nor are
 // containers with a restart policy of their own.
-func (s *Step) beginsAgain(in *Input) bool {
+func (s *Step) needsNewSandbox(in *Input) bool {
 	p := in.Granted.Pod
 	began := false
 	for i := range p.Spec.Containers {
@@ -80,9 +80,9 @@ func (s *Step) beginsAgain(in *Input) bool {
 	return !began || p.Spec.RestartPolicy != v1.RestartPolicyNever
 }
 
-// lose ends a pod that will not start again and has not completed: its sandbox died
+// markSandboxLost ends a pod that will not start again and has not completed: its sandbox died
 // before all regular containers were created. It would never complete by itself.
-func (s *Step) lose(in *Input, current *pod.Sandbox) {
+func (s *Step) markSandboxLost(in *Input, current *pod.Sandbox) {
 	if until := s.sandboxMayDie(in, current); until.After(in.Now) {
 		s.wakeAt(until) // its end may be under way without podd
 		return

@@ -53,7 +53,7 @@ type Lease struct {
 	// foreign is the last time of renewal that was none of these; undisturbed counts the
 	// renewals since.
 	foreign     time.Time
-	undisturbed int
+	consecutiveOwnRenewals int
 
 	mu    sync.Mutex
 	rival time.Time // guarded by mu: since when another agent renews the Lease; zero for none
@@ -95,7 +95,7 @@ func (l *Lease) met(read *coordinationv1.Lease) {
 	if slices.ContainsFunc(l.own, at.Equal) {
 		return
 	}
-	l.undisturbed = 0
+	l.consecutiveOwnRenewals = 0
 	before := l.foreign
 	if l.foreign = at; before.IsZero() || before.Equal(at) {
 		return
@@ -114,7 +114,7 @@ func (l *Lease) met(read *coordinationv1.Lease) {
 // stored records that the apiserver has stored the newest renewal.
 func (l *Lease) stored() {
 	l.own = l.own[len(l.own)-1:]
-	if l.undisturbed++; l.undisturbed <= 4 { // that is the lease's whole duration
+	if l.consecutiveOwnRenewals++; l.consecutiveOwnRenewals <= 4 { // that is the lease's whole duration
 		return
 	}
 	l.foreign = time.Time{}

@@ -56,8 +56,8 @@ type Source struct {
 	versions map[pod.UID]string
 	// ready: the apiserver has given its whole set. provisional: pods are the stored ones.
 	ready, provisional bool
-	// late: silence is over.
-	late    bool
+	// startupTimeoutElapsed: silence is over.
+	startupTimeoutElapsed    bool
 	failure *pod.Problem
 	// refused: failure is that this node may not know its pods.
 	refused bool
@@ -115,13 +115,13 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 		case t := <-heard:
 			s.take(t.pods, t.err, time.Now())
 		case <-late:
-			if s.late = true; s.ready {
+			if s.startupTimeoutElapsed = true; s.ready {
 				continue // as nearly always
 			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		s.resort(time.Now())
+		s.useStoredPods(time.Now())
 		select {
 		case out <- s.snapshot():
 		case <-ctx.Done():
@@ -133,10 +133,10 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	}
 }
 
-// resort turns to the stored pods if the apiserver does not answer. One that refuses this
+// useStoredPods turns to the stored pods if the apiserver does not answer. One that refuses this
 // node is there: the node may have been removed from the cluster.
-func (s *Source) resort(now time.Time) {
-	if s.ready || s.provisional || !s.late || s.refused {
+func (s *Source) useStoredPods(now time.Time) {
+	if s.ready || s.provisional || !s.startupTimeoutElapsed || s.refused {
 		return
 	}
 	var pods []*v1.Pod

@@ -12,13 +12,13 @@ type access struct {
 	subresources []string
 }
 
-// fine are the paths with a subresource of their own beside proxy, and own those with a
+// fineGrained are the paths with a subresource of their dedicated beside proxy, and dedicated those with a
 // subresource instead of it; every other path is proxy.
 var (
-	fine = []struct{ path, subresource string }{
+	fineGrained = []struct{ path, subresource string }{
 		{"/pods", "pods"}, {"/healthz", "healthz"}, {"/configz", "configz"}, {"/runningpods", "pods"},
 	}
-	own = []struct{ path, subresource string }{
+	dedicated = []struct{ path, subresource string }{
 		{"/stats", "stats"}, {"/metrics", "metrics"}, {"/logs", "log"}, {"/checkpoint", "checkpoint"}, {"/statusz", "statusz"}, {"/flagz", "configz"},
 	}
 )
@@ -31,13 +31,13 @@ var verbs = map[string]string{
 // accessOf returns what a request wants.
 func accessOf(r *http.Request) access {
 	a := access{verb: verbs[r.Method]}
-	for _, f := range fine {
+	for _, f := range fineGrained {
 		if below(r.URL.Path, f.path) {
 			a.subresources = append(a.subresources, f.subresource)
 			break
 		}
 	}
-	for _, o := range own {
+	for _, o := range dedicated {
 		if below(r.URL.Path, o.path) {
 			a.subresources = append(a.subresources, o.subresource)
 			return a

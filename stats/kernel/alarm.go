@@ -31,9 +31,9 @@ type armed struct {
 	close func()
 }
 
-// coarse is by how much a threshold must have moved to be set anew: what the page cache
+// rearmThreshold is by how much a threshold must have moved to be set anew: what the page cache
 // holds changes all the time.
-const coarse = 16 << 20
+const rearmThreshold = 16 << 20
 
 // stall is the trigger: tasks that waited for memory for 150 ms within 2 s.
 const stall = "some 150000 2000000"
@@ -65,7 +65,7 @@ func (a *Alarm) Arm(rel string, available uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.armed[rel]
-	if before != nil && max(before.at, at)-min(before.at, at) < coarse {
+	if before != nil && max(before.at, at)-min(before.at, at) < rearmThreshold {
 		return nil
 	}
 	arm := a.usage

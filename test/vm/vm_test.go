@@ -100,6 +100,7 @@ var checksV1 = []string{
 	"pods-wait-while-the-clock-is-right",
 	"clock-set-back-moves-no-wait",
 	"clock-set-forward-moves-no-wait",
+	"pods-end-after-the-clock-was-set",
 	"an-exit-after-a-small-step-back-is-heard",
 	"uninstall-leaves-nothing-running",
 }
@@ -143,7 +144,7 @@ func TestVMClock(t *testing.T) {
 	}
 	test(t, "clock", "", []string{
 		"install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts",
-		"pods-wait-while-the-clock-is-right", "clock-set-back-moves-no-wait", "clock-set-forward-moves-no-wait", "an-exit-after-a-small-step-back-is-heard",
+		"pods-wait-while-the-clock-is-right", "clock-set-back-moves-no-wait", "clock-set-forward-moves-no-wait", "pods-end-after-the-clock-was-set", "an-exit-after-a-small-step-back-is-heard",
 	})
 }
 

@@ -1,0 +1,49 @@
+package volumes
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
+)
+
+// podVolumes is what a Mounter knows of one pod. The zero value is a pod that is not known.
+// Mounter.mu guards it; what sets volumes up, mounts and unmounts holds one of Mounter.locks
+// instead, and never both.
+type podVolumes struct {
+	pod   *v1.Pod                    // set up or followed, for events
+	setUp *setUp                     // in progress, or ended with a result not yet returned by Ensure
+	ready map[string]string          // volume name → plugin, set up by this Mounter
+	bound map[string]pod.BoundVolume // what ready volumes with a claim are bound to
+	live  *livePod                   // for a pod with live volumes
+	// released: Release was called, and nothing is in use. ending: Stopping was called, and live
+	// volumes are no longer updated.
+	released, ending bool
+	pending          *PendingUnmount
+	// onceRemoved are those who wait for the end of the pending unmount.
+	onceRemoved []func()
+}
+
+// unused says that nothing is known of the pod.
+func (p *podVolumes) unused() bool {
+	return p.pod == nil && p.setUp == nil && len(p.ready)+len(p.bound)+len(p.onceRemoved) == 0 &&
+		p.live == nil && !p.released && !p.ending && p.pending == nil
+}
+
+// known returns what is known of a pod, to be read. The lock is held.
+func (m *Mounter) known(uid pod.UID) *podVolumes {
+	if p := m.volumes[uid]; p != nil {
+		return p
+	}
+	return &podVolumes{}
+}
+
+// change changes what is known of a pod. The lock is held.
+func (m *Mounter) change(uid pod.UID, by func(p *podVolumes)) {
+	p := m.known(uid)
+	by(p)
+	if p.unused() {
+		delete(m.volumes, uid)
+	} else {
+		m.volumes[uid] = p
+	}
+}
