@@ -192,7 +192,7 @@ func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error 
 	}
 	t := m.targetFor(o.pod, v, k)
 	ready := m.isReady(o.pod.UID, v.Name)
-	if l, isLive := k.driver.(*live); !ready && (!isLive || m.hasPendingUnmount(o.pod.UID) || !l.found(t)) {
+	if !ready && (m.hasPendingUnmount(o.pod.UID) || !k.found(t)) {
 		return nil
 	}
 	m.setVolume(o, v.Name)

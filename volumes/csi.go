@@ -28,7 +28,7 @@ type CSI interface {
 	// is called again when what it could not find out may be known. It must not block.
 	Follow(v pod.CSIVolume)
 	// TearDown has the driver unpublish the volume of a directory, as
-	// releaser.release.
+	// kind.release.
 	TearDown(ctx context.Context, dir string) error
 	// Stats asks the driver for the usage of the volume of a directory, as
 	// Mounter.Stats.
@@ -45,6 +45,8 @@ func csiVolumes(c CSI) kind {
 		handlesPV: func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
 		path:      func(t target) string { return c.Path(csiVolumeOf(t)) },
 		driver:    csiVolume{c},
+		release:   c.TearDown,
+		stats:     c.Stats,
 	}
 }
 
@@ -78,19 +80,6 @@ func (csiVolume) refresh(context.Context, target) error { return nil }
 // tearDown has nothing to do after release.
 func (csiVolume) tearDown(context.Context, string) error { return nil }
 
-func (d csiVolume) release(ctx context.Context, dir string) error {
-	return d.csi.TearDown(ctx, dir)
-}
-
-func (d csiVolume) stats(ctx context.Context, dir string) (pod.VolumeStats, error) {
-	return d.csi.Stats(ctx, dir)
-}
-
-// measurer is a driver that reports the usage of its volumes itself.
-type measurer interface {
-	stats(ctx context.Context, dir string) (pod.VolumeStats, error)
-}
-
 // Stats returns the usage of one of the pod's volumes as its driver reports it. It
 // blocks as long as a CSI driver may take, 2 minutes. The error is pod.ErrNoStats for
 // volumes that are to be measured through their file system.
@@ -103,11 +92,10 @@ func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.Volu
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
-	d, ok := k.driver.(measurer)
-	if !ok {
+	if k.stats == nil {
 		return pod.VolumeStats{}, pod.ErrNoStats
 	}
-	return d.stats(ctx, t.dir)
+	return k.stats(ctx, t.dir)
 }
 
 // DriverOf returns the name of the CSI driver of one of the pod's volumes, or "" for a
@@ -125,22 +113,12 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	return of.Driver()
 }
 
-// releaser is a driver whose volumes are mounted by an external process, which alone may
-// unmount them.
-type releaser interface {
-	// release has the volume of a directory unmounted, before anything but the pod's
-	// subPaths is unmounted. After an error, nothing at or below dir is unmounted or
-	// deleted.
-	release(ctx context.Context, dir string) error
-}
-
-// release releases the pod's volumes with a releaser, and returns the directories of
+// release has the pod's volumes of kinds with a release unmounted, and returns the directories of
 // those for which that failed.
 func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err error) {
 	var errs []error
 	for i := range m.kinds {
-		r, ok := m.kinds[i].driver.(releaser)
-		if !ok {
+		if m.kinds[i].release == nil {
 			continue
 		}
 		entries, err := os.ReadDir(m.dirs.Volume(uid, m.kinds[i].plugin, ""))
@@ -149,7 +127,7 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 		}
 		for _, e := range entries {
 			dir := m.dirs.Volume(uid, m.kinds[i].plugin, e.Name())
-			if err := r.release(ctx, dir); err != nil {
+			if err := m.kinds[i].release(ctx, dir); err != nil {
 				kept = append(kept, dir)
 				errs = append(errs, fmt.Errorf("unmount volume %q: %w", e.Name(), err))
 			}

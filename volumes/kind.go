@@ -55,6 +55,16 @@ type kind struct {
 	// target.dir for most kinds, empty if only the runtime can mount the volume.
 	path func(target) string
 	driver
+	// found, of a live kind, says whether an earlier podd has set the volume up. It does not block
+	// on anything but the disk.
+	found func(target) bool
+	// release has the volume of a directory unmounted by the process that mounted it, which alone
+	// may: before anything but the pod's subPaths is unmounted. After an error, nothing at or below
+	// dir is unmounted or deleted. nil for kinds that podd or the runtime unmounts.
+	release func(ctx context.Context, dir string) error
+	// stats asks for the usage of the volume of a directory; nil for kinds that are measured
+	// through their file system.
+	stats func(ctx context.Context, dir string) (pod.VolumeStats, error)
 }
 
 // driver sets up and tears down the volumes of a kind. Its methods are called outside

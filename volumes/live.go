@@ -163,7 +163,7 @@ func (l *live) found(t target) bool {
 // liveKind returns a kind of live volumes.
 func liveKind(plugin string, handles func(*v1.VolumeSource) bool, l *live) kind {
 	return kind{
-		plugin: plugin, managed: true, live: true, handles: handles, driver: l,
+		plugin: plugin, managed: true, live: true, handles: handles, driver: l, found: l.found,
 		path: func(t target) string { return t.dir },
 	}
 }
