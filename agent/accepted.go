@@ -32,10 +32,10 @@ func storedForm(p *v1.Pod) *v1.Pod {
 // earlier podd, which may have stored none, and whenever its spec changes.
 func (w *worker) keepAccepted(v *view) {
 	d := v.in.desired
-	if w.accepted == d || len(d.Pod.Spec.Containers) == 0 || v.seen.Empty() && !v.step.CreateSandbox {
+	if w.stored.accepted == d || len(d.Pod.Spec.Containers) == 0 || v.seen.Empty() && !v.step.CreateSandbox {
 		return
 	}
-	w.accepted = d
+	w.stored.accepted = d
 	if err := w.agent.accepted.Write(podstore.Entry{Origin: d.Origin, Pod: storedForm(d.Pod)}); err != nil {
 		w.log.Warn("cannot save the spec of this pod: if its manifest is removed while podd is stopped, its preStop hooks are not run and its ports and resources do not count", "error", err)
 	}

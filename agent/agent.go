@@ -23,7 +23,7 @@ type Agent struct {
 	metrics     *metrics
 	starts      *slots.Slots
 	logRemovals *logRemovals
-	ends        *checkpoints[kept]
+	ends        *checkpoints[endRecord]
 	// allocated has the allocated resources of the pods whose source may desire
 	// others.
 	allocated *checkpoints[allocation.Checkpoint]
@@ -69,7 +69,7 @@ type Agent struct {
 	forgot    int  // sources whose removed pods had their checkpoints dropped
 	recovered bool
 	swept     bool
-	kept      map[pod.UID]bool // left on disk, while processes run
+	busy      map[pod.UID]bool // left on disk, while processes run
 	looking   bool             // at those
 	lookMore  bool             // something has ended meanwhile
 	away      error            // why the runtime has not responded so far
@@ -117,7 +117,7 @@ func New(cfg Config) *Agent {
 		again:       wake.New(),
 		drained:     wake.New(),
 		drains:      make(map[chan struct{}]bool),
-		kept:        make(map[pod.UID]bool),
+		busy:        make(map[pod.UID]bool),
 		poke:        wake.New(),
 		freed:       wake.New(),
 		unknown:     make(map[pod.UID]bool),

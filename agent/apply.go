@@ -116,21 +116,21 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 // sandboxInputs are those with which the sandbox was created, or, if an earlier podd
 // created it, those with which it would be created now.
 func (w *worker) sandboxInputs(d *pod.Desired) (pod.SandboxInputs, error) {
-	if w.sandbox == nil {
+	if w.starting.sandbox == nil {
 		in, err := w.agent.cfg.Inputs.Sandbox(d.Pod)
 		if err != nil {
 			return in, err
 		}
-		w.sandbox = &in
+		w.starting.sandbox = &in
 	}
-	return *w.sandbox, nil
+	return *w.starting.sandbox, nil
 }
 
 // event emits a warning about a container, or about the pod if container is empty,
 // once until it changes.
 func (w *worker) event(d *pod.Desired, container, reason, message string) {
-	if text := container + reason + message; w.told.warning != text {
-		w.told.warning = text
+	if text := container + reason + message; w.reported.warning != text {
+		w.reported.warning = text
 		if container == "" {
 			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, reason, message)
 		} else {

@@ -58,12 +58,12 @@ func (w *worker) prepareClaims(ctx context.Context, v *view) error {
 // last one, by which the cluster takes the claims as free and gives their devices to others.
 func (w *worker) unprepareClaims(ctx context.Context, v *view) error {
 	ended := (v.step.Over || v.in.Kill != nil) && !anyMayRun(&v.seen)
-	w.withheld = ended && w.agent.cfg.Claims.Holds(w.uid)
-	if !w.withheld || len(v.step.Stop)+len(v.step.StopSandboxes) > 0 {
+	w.completion.claimsHeld = ended && w.agent.cfg.Claims.Holds(w.uid)
+	if !w.completion.claimsHeld || len(v.step.Stop)+len(v.step.StopSandboxes) > 0 {
 		return nil
 	}
 	err := w.agent.cfg.Claims.Unprepare(ctx, w.uid)
-	w.withheld = err != nil
+	w.completion.claimsHeld = err != nil
 	return err
 }
 

@@ -9,10 +9,10 @@ import (
 	"podd/internal/pod"
 )
 
-// kept is the checkpoint of a desired pod that has completed or was terminated by the
+// endRecord is the checkpoint of a desired pod that has completed or was terminated by the
 // node: it must not run again after a restart of podd, even if the runtime forgets
 // it.
-type kept struct {
+type endRecord struct {
 	UID pod.UID `json:"uid"`
 	// Source is the pod's source; empty in a file of an older podd.
 	Source pod.Source `json:"source,omitempty"`
@@ -27,8 +27,8 @@ type kept struct {
 
 // newEnds stores checkpoints of completed pods in a directory. A pod whose file
 // cannot be read runs again, unless the runtime knows that it has completed.
-func newEnds(dir string) *checkpoints[kept] {
-	return newCheckpoints(newCheckpointFiles(dir, "which pod was terminated", func(k *kept) pod.UID { return k.UID }, func(k *kept) error {
+func newEnds(dir string) *checkpoints[endRecord] {
+	return newCheckpoints(newCheckpointFiles(dir, "which pod was terminated", func(k *endRecord) pod.UID { return k.UID }, func(k *endRecord) error {
 		for i := range k.Containers {
 			k.Containers[i].State = pod.ContainerExited
 		}
@@ -38,7 +38,7 @@ func newEnds(dir string) *checkpoints[kept] {
 
 // endedBefore returns how a pod ended under an earlier podd: its checkpoint or, where the
 // machine has lost that, what the apiserver shows. Such a pod must not run again.
-func (a *Agent) endedBefore(d *pod.Desired) (k kept, ended bool) {
+func (a *Agent) endedBefore(d *pod.Desired) (k endRecord, ended bool) {
 	if k, ended = a.ends.of(d.UID()); ended {
 		return k, true
 	}
@@ -46,12 +46,12 @@ func (a *Agent) endedBefore(d *pod.Desired) (k kept, ended bool) {
 }
 
 // shownEnded returns how a pod has ended by what the apiserver shows.
-func shownEnded(d *pod.Desired) (k kept, ended bool) {
+func shownEnded(d *pod.Desired) (k endRecord, ended bool) {
 	shown := &d.Pod.Status
 	if d.Source != pod.SourceAPIServer || !pod.Over(shown.Phase) {
-		return kept{}, false
+		return endRecord{}, false
 	}
-	k = kept{UID: d.UID(), Source: d.Source}
+	k = endRecord{UID: d.UID(), Source: d.Source}
 	if shown.StartTime != nil {
 		k.StartTime = shown.StartTime.Time
 	}
@@ -93,10 +93,10 @@ func (w *worker) endFor(end pod.End) (decided, news bool) {
 
 // keepEnd reports the termination of a pod and checkpoints it, once.
 func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
-	if end == nil || w.told.end {
+	if end == nil || w.reported.end {
 		return
 	}
-	w.told.end = true
+	w.reported.end = true
 	w.mu.Lock()
 	if w.mail.End == nil {
 		w.mail.End = end // plan's own decision
@@ -106,10 +106,10 @@ func (w *worker) keepEnd(d *pod.Desired, end *pod.End) {
 	if _, told := w.agent.ends.of(w.uid); told {
 		return // by an earlier podd
 	}
-	if err := w.agent.ends.keep(kept{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
+	if err := w.agent.ends.keep(endRecord{UID: w.uid, Source: d.Source, End: *end, StartTime: w.startTime}); err != nil {
 		w.log.Warn("cannot save that the node terminated this pod: a restart of podd forgets it", "reason", end.Reason, "error", err)
 	}
-	if w.kept.Reason != "" {
+	if w.completion.record.Reason != "" {
 		return // by what the apiserver has shown
 	}
 	w.log.Info("node is terminating the pod", "reason", end.Reason, "message", end.Message)

@@ -12,15 +12,15 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
-	delay := retryDelay(w.tries)
-	w.tries++
+	delay := retryDelay(w.lastSync.failures)
+	w.lastSync.failures++
 	w.agent.metrics.syncErrors.Inc()
 	level := slog.LevelWarn
 	text := err.Error()
-	if _, told := errors.AsType[toldError](err); told || w.told.err == text {
+	if _, told := errors.AsType[toldError](err); told || w.reported.err == text {
 		level = slog.LevelDebug // said once, until it changes
 	}
-	w.told.err = text
+	w.reported.err = text
 	w.log.Log(ctx, level, "pod sync error", "doing", doing, "error", err, "retry_in", delay)
 	return time.Now().Add(delay)
 }

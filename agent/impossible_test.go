@@ -37,8 +37,8 @@ func TestAnImpossibleStateOfOnePodIsShownForItAndEndsNothing(t *testing.T) {
 				t.Errorf("it is to be synced at %v (at once: %v), want after a back-off", wakeAt, again)
 			}
 		}
-		if w.phase != pod.PhaseTerminating || w.tries != 2 {
-			t.Errorf("got phase %v after %d failed syncs", w.phase, w.tries)
+		if w.phase != pod.PhaseTerminating || w.lastSync.failures != 2 {
+			t.Errorf("got phase %v after %d failed syncs", w.phase, w.lastSync.failures)
 		}
 		if len(s.events) != 1 || !strings.Contains(s.events[0], "FailedSync: ") || !strings.Contains(s.events[0], "impossible") {
 			t.Errorf("got the events %q, want one of the pod", s.events)
@@ -47,8 +47,8 @@ func TestAnImpossibleStateOfOnePodIsShownForItAndEndsNothing(t *testing.T) {
 			t.Error("nothing is reported of the pod")
 		}
 		v.step.Phase = pod.PhaseTerminated // as after an order to end
-		if _, _ = w.applied(t.Context(), v, false, nil); w.phase != pod.PhaseTerminated || w.tries != 0 {
-			t.Errorf("it does not go on: phase %v after %d failed syncs", w.phase, w.tries)
+		if _, _ = w.applied(t.Context(), v, false, nil); w.phase != pod.PhaseTerminated || w.lastSync.failures != 0 {
+			t.Errorf("it does not go on: phase %v after %d failed syncs", w.phase, w.lastSync.failures)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (w *worker) update(d *pod.Desired) {
 
 // endedElsewhereLocked heeds that the apiserver shows a pod as ended that has not ended here:
 // whoever wrote that has its controller replace the pod. Podd's own writes come when it has.
-func (w *worker) endedElsewhereLocked(k kept) {
+func (w *worker) endedElsewhereLocked(k endRecord) {
 	if k.Reason == "" {
 		w.mail.over = true
 		return

@@ -136,7 +136,7 @@ func toFloat(b bool) float64 {
 // measureStart observes the duration of a pod's start once, at the first sync that
 // finds all its containers started, if this podd started it.
 func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
-	if w.told.running || !w.created || d.Seen.IsZero() {
+	if w.reported.running || !w.starting.madeSandbox || d.Seen.IsZero() {
 		return
 	}
 	for i := range d.Pod.Spec.Containers {
@@ -145,9 +145,9 @@ func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) 
 			return
 		}
 	}
-	w.told.running = true
+	w.reported.running = true
 	took := now.Sub(d.Seen)
 	w.agent.metrics.startDuration.Observe(took.Seconds())
-	w.agent.metrics.startSLI.Observe((took - w.pulling).Seconds())
-	w.log.Debug("pod started", "took", took, "pulling", w.pulling)
+	w.agent.metrics.startSLI.Observe((took - w.starting.pulling).Seconds())
+	w.log.Debug("pod started", "took", took, "pulling", w.starting.pulling)
 }

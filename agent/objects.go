@@ -23,12 +23,12 @@ func (a *Agent) ObjectsChanged(uid pod.UID) {
 	}
 }
 
-// objectsChanged leaves word of it, and wakes a worker that heeds it.
+// objectsChanged leaves word of it, and wakes a worker that awaits it.
 func (w *worker) objectsChanged() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mail.objects = true
-	if w.heeding {
+	if w.awaitsObjects {
 		w.orderLocked()
 	}
 }
@@ -36,11 +36,11 @@ func (w *worker) objectsChanged() {
 // handleObjectChange says, after each sync, whether the pod's objects may change what is
 // to be done. One that changed during a sync which lacked it is not missed.
 func (w *worker) handleObjectChange() {
-	heeds := w.tries > 0 || !w.awaiting.IsZero() || w.named != nil && w.memory.AwaitsObjects(w.named)
+	awaits := w.lastSync.failures > 0 || !w.starting.awaitingSince.IsZero() || w.stored.registered != nil && w.memory.AwaitsObjects(w.stored.registered)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heeding = heeds
-	if heeds && w.mail.objects {
+	w.awaitsObjects = awaits
+	if awaits && w.mail.objects {
 		w.orderLocked()
 	}
 }
@@ -54,13 +54,13 @@ const answerGrace = 5 * time.Second
 // does not say all that is wrong. That takes no more than answerGrace; each wakes the pod.
 func (w *worker) awaits(v *view, err error) bool {
 	if !errors.Is(err, pod.ErrAwaited) {
-		w.awaiting = time.Time{}
+		w.starting.awaitingSince = time.Time{}
 		return false
 	}
-	if w.awaiting.IsZero() {
-		w.awaiting = time.Now()
+	if w.starting.awaitingSince.IsZero() {
+		w.starting.awaitingSince = time.Now()
 	}
-	until := w.awaiting.Add(answerGrace)
+	until := w.starting.awaitingSince.Add(answerGrace)
 	if !time.Now().Before(until) {
 		return false
 	}
@@ -70,8 +70,8 @@ func (w *worker) awaits(v *view, err error) bool {
 
 // registerObjects names the pod's objects, before it looks for them.
 func (w *worker) registerObjects(d *pod.Desired) {
-	if w.named != d.Pod {
-		w.named = d.Pod
+	if w.stored.registered != d.Pod {
+		w.stored.registered = d.Pod
 		w.agent.cfg.Objects.Register(d.Pod)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // endings returns the checkpoint with the terminated containers that the runtime
 // shows and the checkpoint lacks; news says that there are any.
-func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) {
+func (k endRecord) endings(d *pod.Desired, seen pod.Observed) (next endRecord, news bool) {
 	next = k
 	for spec := range pod.ContainerSpecs(&d.Pod.Spec) {
 		c := seen.Latest(spec.Name)
@@ -23,11 +23,13 @@ func (k kept) endings(d *pod.Desired, seen pod.Observed) (next kept, news bool) 
 	return next, news
 }
 
-func (k kept) has(is func(pod.Container) bool) bool { return slices.ContainsFunc(k.Containers, is) }
+func (k endRecord) has(is func(pod.Container) bool) bool {
+	return slices.ContainsFunc(k.Containers, is)
+}
 
 // complete returns the observed pod with the terminated containers that the runtime
 // has lost.
-func (k kept) complete(seen pod.Observed) pod.Observed {
+func (k endRecord) complete(seen pod.Observed) pod.Observed {
 	for _, c := range k.Containers {
 		if !slices.ContainsFunc(seen.Containers, func(s pod.Container) bool { return s.ID == c.ID }) {
 			seen.Containers = append(slices.Clip(seen.Containers), c)
@@ -43,25 +45,25 @@ func (w *worker) keepOver(v *view) {
 	if !v.step.Over {
 		return
 	}
-	checkpoint := w.kept
+	checkpoint := w.completion.record
 	checkpoint.UID, checkpoint.Source, checkpoint.StartTime = w.uid, v.granted.Source, w.startTime
 	checkpoint, news := checkpoint.endings(v.granted, v.seen)
 	if end := v.step.End; end != nil {
 		if news {
-			checkpoint.End, w.kept = *end, checkpoint
+			checkpoint.End, w.completion.record = *end, checkpoint
 			if err := w.agent.ends.keep(checkpoint); err != nil {
 				w.log.Warn("cannot save how the containers of this pod ended: a restart of podd forgets it if the runtime does, too", "error", err)
 			}
 		}
 		return
 	}
-	w.over = true
-	if w.told.over && !news {
+	w.completion.reached = true
+	if w.reported.over && !news {
 		return
 	}
-	w.kept = checkpoint
-	if err := w.agent.ends.keep(checkpoint); err != nil && !w.told.over {
+	w.completion.record = checkpoint
+	if err := w.agent.ends.keep(checkpoint); err != nil && !w.reported.over {
 		w.log.Warn("cannot save that this pod has completed: a restart of podd forgets it if the runtime does, too", "error", err)
 	}
-	w.told.over = true
+	w.reported.over = true
 }

@@ -30,13 +30,13 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if c.State == pod.ContainerExited && w.told.states[c.ID] == pod.ContainerRunning {
+		if c.State == pod.ContainerExited && w.reported.states[c.ID] == pod.ContainerRunning {
 			w.log.Info("container exited", "container", c.Name, "code", c.ExitCode, "reason", c.Reason, "restarts", c.RestartCount)
 		}
 	}
-	w.told.states = make(map[string]pod.ContainerState, len(seen.Containers))
+	w.reported.states = make(map[string]pod.ContainerState, len(seen.Containers))
 	for i := range seen.Containers {
-		w.told.states[seen.Containers[i].ID] = seen.Containers[i].State
+		w.reported.states[seen.Containers[i].ID] = seen.Containers[i].State
 	}
 	w.count(seen)
 	w.measureStart(d, seen, now)
@@ -46,7 +46,7 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 // unless nothing changed, or it is withheld.
 func (w *worker) report(v *view, err error) {
 	d, step := v.granted, &v.step
-	if d.Pod.Name == "" || w.withheld {
+	if d.Pod.Name == "" || w.completion.claimsHeld {
 		return
 	}
 	waiting := maps.Clone(step.Waiting)
@@ -59,10 +59,10 @@ func (w *worker) report(v *view, err error) {
 	switch {
 	case err != nil:
 		message = err.Error()
-	case w.tries > 0:
-		message = w.told.err // true until a sync succeeds
+	case w.lastSync.failures > 0:
+		message = w.reported.err // true until a sync succeeds
 	case step.CreateSandbox || len(step.Start) > 0:
-		message = w.unmounted
+		message = w.starting.volumesWait
 	}
 	for name, why := range waiting {
 		creating := why.Reason == pod.ReasonContainerCreating || why.Reason == pod.ReasonPodInitializing
@@ -71,7 +71,7 @@ func (w *worker) report(v *view, err error) {
 		}
 	}
 	r := pod.Report{
-		Desired: d, Phase: w.phase, Observed: w.kept.complete(v.seen), Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
+		Desired: d, Phase: w.phase, Observed: w.completion.record.complete(v.seen), Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
 		Followed: followed(step.Memory.Killed), Devices: w.deviceHealth(d.Pod),
 	}
 	if step.End != nil {
@@ -87,10 +87,10 @@ func (w *worker) report(v *view, err error) {
 		})
 	}
 	r.Observed.At = time.Time{}
-	if reflect.DeepEqual(r, w.told.report) {
+	if reflect.DeepEqual(r, w.reported.report) {
 		return
 	}
-	w.told.report = r
+	w.reported.report = r
 	r.At, r.Observed.At = v.seen.At, v.seen.At
 	w.agent.cfg.Status.Report(r)
 }
@@ -125,11 +125,11 @@ func starting(hooks map[string]pod.Hook) map[string]bool {
 
 // tellBackOff emits the event of a crash loop once per back-off.
 func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
-	before := w.told.backOff
-	w.told.backOff = nil
+	before := w.reported.backOff
+	w.reported.backOff = nil
 	for _, name := range step.BackOff {
 		id := seen.Latest(name).ID
-		w.told.backOff = append(w.told.backOff, id)
+		w.reported.backOff = append(w.reported.backOff, id)
 		if !slices.Contains(before, id) {
 			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container "+name+" in pod "+d.Pod.Name+"_"+d.Pod.Namespace+"("+string(w.uid)+")")
@@ -138,8 +138,8 @@ func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step)
 	}
 }
 
-// told is what was reported already, in order not to repeat it.
-type told struct {
+// lastReport is what was reported already, in order not to repeat it.
+type lastReport struct {
 	err     string
 	warning string // reason and message of the last event
 	states  map[string]pod.ContainerState

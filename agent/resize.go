@@ -71,10 +71,10 @@ func (w *worker) grant(next allocation.Allocation) {
 	w.mu.Lock()
 	w.allocation, w.deferred = next, next.WaitsForRoom()
 	w.mu.Unlock()
-	if w.checkpointed == next.Granted || !allocation.Kept(next.Granted) {
+	if w.stored.allocation == next.Granted || !allocation.Kept(next.Granted) {
 		return
 	}
-	w.checkpointed = next.Granted
+	w.stored.allocation = next.Granted
 	if before, known := w.agent.allocated.of(w.uid); known && before.Resources.Match(next.Granted.Pod) {
 		return
 	}
@@ -213,10 +213,10 @@ func (w *worker) reportResize(r *pod.Report) {
 // adoptCgroup updates the cgroup of a pod that an earlier podd started, and the
 // weights of the QoS classes above it.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
-	if w.adopted || w.created || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
+	if w.stored.cgroupAdopted || w.starting.madeSandbox || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return
 	}
-	w.adopted = true
+	w.stored.cgroupAdopted = true
 	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot update the cgroup of a running pod: it may have other limits", "error", err)
 	}

@@ -42,8 +42,8 @@ func (w *worker) askRetry() {
 // resetBackoff resets what delays the pod's next attempts.
 func (w *worker) resetBackoff() {
 	w.memory = w.memory.Retried()
-	w.told.backOff = nil
-	w.tries = 0
+	w.reported.backOff = nil
+	w.lastSync.failures = 0
 	w.agent.cfg.Images.Retry(w.uid)
 	w.log.Info("back-off reset on request")
 }

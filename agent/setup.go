@@ -136,20 +136,20 @@ func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
 // and wakes the worker when it is.
 func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err error) {
 	used := pod.UsedVolumes(v.granted.Pod)
-	if w.mounted != nil && !beyond(used, w.mounted) {
+	if w.starting.mounted != nil && !beyond(used, w.starting.mounted) {
 		return true, nil
 	}
 	state, err := w.agent.cfg.Volumes.Ensure(ctx, v.granted.Pod)
-	w.mounted, w.unmounted = nil, state.Message
+	w.starting.mounted, w.starting.volumesWait = nil, state.Message
 	if state.Ready && err == nil {
-		w.mounted = used
+		w.starting.mounted = used
 	}
 	awaits := w.awaits(v, err)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return false, err
 	case awaits:
-		w.unmounted = err.Error()
+		w.starting.volumesWait = err.Error()
 		return false, nil
 	case errors.Is(err, pod.ErrAttachLimit):
 		if decided, _ := w.endFor(noRoomForVolumes(err)); decided {
@@ -160,10 +160,10 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 		w.event(v.granted, "", pod.ReasonOf(err, "FailedMount"), err.Error())
 		return false, toldError{err}
 	}
-	if w.mounted == nil {
+	if w.starting.mounted == nil {
 		v.wakeBy(state.RetryAt)
 	}
-	return w.mounted != nil, nil
+	return w.starting.mounted != nil, nil
 }
 
 // beyond says whether some of the names are not among the known.
@@ -184,19 +184,19 @@ func (w *worker) followVolumes(v *view) {
 	}
 }
 
-// acquireStartSlot waits for a slot among the sandboxes being started; leavePlace frees it.
+// acquireStartSlot waits for a slot among the sandboxes being started; releaseStartSlot frees it.
 func (w *worker) acquireStartSlot(ctx context.Context) error {
 	leave, err := w.agent.starts.Enter(ctx, slots.Rest{})
 	if err == nil {
-		w.leave = leave
+		w.starting.releaseSlot = leave
 	}
 	return err
 }
 
 func (w *worker) releaseStartSlot() {
-	if w.leave != nil {
-		w.leave()
-		w.leave = nil
+	if w.starting.releaseSlot != nil {
+		w.starting.releaseSlot()
+		w.starting.releaseSlot = nil
 	}
 }
 
@@ -204,7 +204,7 @@ func (w *worker) releaseStartSlot() {
 // user namespace is one of them.
 func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRequest) error {
 	cfg, d := &w.agent.cfg, v.granted
-	w.created = true
+	w.starting.madeSandbox = true
 	call, cancel := lasting(ctx)
 	defer cancel()
 	handler, err := cfg.Sandboxes.Handler(call, d.Pod)
@@ -215,7 +215,7 @@ func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRe
 	if err != nil {
 		return pod.WithReason("ConfigPodSandboxError", err)
 	}
-	w.sandbox = &in
+	w.starting.sandbox = &in
 	if err := cfg.Files.PreparePod(d.Pod, in); err != nil {
 		return pod.WithReason("ConfigPodSandboxError", err)
 	}
@@ -270,7 +270,7 @@ func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 // releaseVolumes keeps what is on disk, as long as the pod is there, but for one
 // that was evicted: the node is to get the space back.
 func (w *worker) releaseVolumes(ctx context.Context, v *view) {
-	w.mounted = nil
+	w.starting.mounted = nil
 	release := w.agent.cfg.Volumes.Release
 	if end := v.step.End; end != nil && end.Reason == pod.ReasonEvicted {
 		release = w.agent.cfg.Volumes.Discard
@@ -347,7 +347,7 @@ func (w *worker) leaveLogs(v *view) {
 		}
 		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: w.uid}}
 	}
-	w.logsOf = p
+	w.stored.logsOf = p
 	if err := w.agent.logRemovals.files.write(logRemovalOf(p, time.Now().Add(w.agent.cfg.LogRetention))); err != nil {
 		w.log.Warn("cannot save that the pod's logs are due for removal: a restart of podd forgets it", "error", err)
 	}
@@ -369,8 +369,8 @@ func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.begun.drop(w.uid); err != nil {
 		return fmt.Errorf("remove the checkpoint of the pod's starts: %w", err)
 	}
-	if w.logsOf != nil {
-		w.agent.logRemovals.add(logRemovalOf(w.logsOf, time.Now().Add(w.agent.cfg.LogRetention)))
+	if w.stored.logsOf != nil {
+		w.agent.logRemovals.add(logRemovalOf(w.stored.logsOf, time.Now().Add(w.agent.cfg.LogRetention)))
 	}
 	w.log.Info("pod removed")
 	return nil

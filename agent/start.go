@@ -118,7 +118,7 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 	w.log.Info("container started", "container", name, "restarts", st.RestartCount)
 	w.agent.metrics.started.Inc()
 	w.memory = w.memory.Succeeded(name)
-	w.told.warning = ""
+	w.reported.warning = ""
 	if !st.PostStart {
 		w.startDone(d, name)
 	} else {
@@ -204,8 +204,8 @@ func (w *worker) noteFailure(v *view, name, id string, why pod.Waiting) {
 // awaitImage records that a container waits for its image. Any sync asks again: that
 // is a local lookup.
 func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
-	if w.imageSince.IsZero() {
-		w.imageSince = time.Now()
+	if w.starting.imageSince.IsZero() {
+		w.starting.imageSince = time.Now()
 	}
 	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: image.Reason, Message: image.Message})
 	v.wakeBy(image.RetryAt)
@@ -213,8 +213,8 @@ func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
 
 // pullDone ends the time that a pod's start spent on pulls.
 func (w *worker) pullDone() {
-	if !w.imageSince.IsZero() {
-		w.pulling += time.Since(w.imageSince)
-		w.imageSince = time.Time{}
+	if !w.starting.imageSince.IsZero() {
+		w.starting.pulling += time.Since(w.starting.imageSince)
+		w.starting.imageSince = time.Time{}
 	}
 }

@@ -30,10 +30,10 @@ func newStarts(dir string) *checkpoints[starts] {
 // beginStart checkpoints that a container's start begins, where it matters how it ends:
 // only a few starts pay for that.
 func (w *worker) beginStart(d *pod.Desired, st plan.Start, id string) {
-	if !st.PostStart && !st.Once || w.begun[st.Container.Name] == id {
+	if !st.PostStart && !st.Once || w.starting.begun[st.Container.Name] == id {
 		return
 	}
-	next := maps.Clone(w.begun)
+	next := maps.Clone(w.starting.begun)
 	if next == nil {
 		next = make(map[string]string)
 	}
@@ -43,16 +43,16 @@ func (w *worker) beginStart(d *pod.Desired, st plan.Start, id string) {
 
 // startDone removes a container from the checkpoint.
 func (w *worker) startDone(d *pod.Desired, name string) {
-	if _, begun := w.begun[name]; !begun {
+	if _, begun := w.starting.begun[name]; !begun {
 		return
 	}
-	next := maps.Clone(w.begun)
+	next := maps.Clone(w.starting.begun)
 	delete(next, name)
 	w.keepStarts(d, next)
 }
 
 func (w *worker) keepStarts(d *pod.Desired, begun map[string]string) {
-	w.begun = begun
+	w.starting.begun = begun
 	var err error
 	if len(begun) == 0 {
 		err = w.agent.begun.drop(w.uid)
@@ -69,7 +69,7 @@ func (w *worker) keepStarts(d *pod.Desired, begun map[string]string) {
 // leave the checkpoint, and a postStart hook that neither runs nor ran to its end runs
 // again, unless its container is being stopped.
 func (w *worker) resumeStarts(v *view) {
-	for name, id := range w.begun {
+	for name, id := range w.starting.begun {
 		c := v.seen.Latest(name)
 		if c == nil {
 			continue // what the runtime shows may be older than the container
@@ -96,7 +96,7 @@ func (w *worker) resumePostStart(v *view, spec *v1.Container, id string) {
 	switch {
 	case succeeded:
 		w.startDone(v.granted, spec.Name)
-	case hook == nil && v.in.Kill == nil && v.in.End == nil && w.stops[id] == nil && w.phase < pod.PhaseTerminating:
+	case hook == nil && v.in.Kill == nil && v.in.End == nil && w.stops.byID[id] == nil && w.phase < pod.PhaseTerminating:
 		w.log.Info("postStart hook runs again: it is not known to have run to its end", "container", spec.Name)
 		w.beginPostStart(v.granted, spec, id, w.podIP(v.seen, id))
 	}

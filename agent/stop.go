@@ -139,11 +139,11 @@ func (w *worker) beginStops(v *view) {
 	ending := v.step.Phase == pod.PhaseTerminating || v.step.Over
 	var begin []plan.Stop
 	for _, s := range v.step.Stop {
-		op := w.stops[s.ID]
+		op := w.stops.byID[s.ID]
 		switch {
 		case op == nil:
 			op = newStopping(s.Grace)
-			w.stops[s.ID] = op
+			w.stops.byID[s.ID] = op
 			w.postStartStopped(s.ID)
 			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
 			w.log.Info("stopping container", "container", s.Name, "grace", s.Grace, "event", s.Message)
@@ -160,17 +160,17 @@ func (w *worker) beginStops(v *view) {
 		}
 	}
 	for _, s := range begin {
-		op := w.stops[s.ID]
+		op := w.stops.byID[s.ID]
 		op.podIP, op.after = w.podIP(v.seen, s.ID), nil
 		for _, id := range s.After {
-			if first := w.stops[id]; first != nil {
+			if first := w.stops.byID[id]; first != nil {
 				op.after = append(op.after, first)
 			}
 		}
 		op.cancel = w.spawn(func(ctx context.Context) {
 			op.err = w.stopOne(ctx, d, s, op)
 			close(op.done)
-			w.stopped.Notify()
+			w.stops.ended.Notify()
 		})
 	}
 }
@@ -194,7 +194,7 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 			return nil
 		}
 		select {
-		case <-w.stopped:
+		case <-w.stops.ended:
 		case <-w.poke:
 			return errNews
 		case <-alarm:
@@ -212,7 +212,7 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 	var errs []error
 	for _, s := range stops {
-		op := w.stops[s.ID]
+		op := w.stops.byID[s.ID]
 		if op == nil || op.done == nil {
 			continue
 		}
@@ -304,18 +304,18 @@ func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container st
 // pruneStops gives up the stops of containers that have exited, for whatever reason:
 // there is nothing left to run a hook for.
 func (w *worker) pruneStops(seen pod.Observed) {
-	if len(w.stops)+len(w.preStopped) == 0 {
+	if len(w.stops.byID)+len(w.preStopped) == 0 {
 		return
 	}
 	left := make(map[string]bool, len(seen.Containers))
 	for i := range seen.Containers {
 		left[seen.Containers[i].ID] = seen.Containers[i].State != pod.ContainerExited
 	}
-	for id, op := range w.stops {
+	for id, op := range w.stops.byID {
 		if !left[id] {
 			op.end()
 			op.cancel()
-			delete(w.stops, id)
+			delete(w.stops.byID, id)
 		}
 	}
 	w.mu.Lock()

@@ -18,8 +18,8 @@ import (
 type leftovers struct {
 	// pods have something on disk and nothing in the runtime.
 	pods []pod.UID
-	// kept are like pods, and their processes run.
-	kept []pod.UID
+	// busy are like pods, and their processes run.
+	busy []pod.UID
 	logs []logRemoval
 	// again says that this is what came of another look at what was kept.
 	again bool
@@ -57,11 +57,11 @@ func (a *Agent) lookAgain(ctx context.Context) {
 		a.lookMore = true
 		return
 	}
-	if len(a.kept) == 0 {
+	if len(a.busy) == 0 {
 		return
 	}
-	uids := slices.Sorted(maps.Keys(a.kept))
-	clear(a.kept)
+	uids := slices.Sorted(maps.Keys(a.busy))
+	clear(a.busy)
 	a.looking = true
 	a.wg.Go(func() {
 		left := leftovers{again: true}
@@ -69,7 +69,7 @@ func (a *Agent) lookAgain(ctx context.Context) {
 		if err != nil {
 			a.log.Warn("cannot determine whether the processes of unknown pods still run: keeping their directories", "error", err)
 		}
-		left.kept = append(left.kept, unclear...)
+		left.busy = append(left.busy, unclear...)
 		select {
 		case a.left <- left:
 		case <-ctx.Done():
@@ -138,7 +138,7 @@ func (a *Agent) sort(ctx context.Context, onDisk []pod.UID, left *leftovers) (se
 		case busy || seen.Foreign != "":
 			// Its files may be in use: by a pod of another runtime, or of another
 			// podd, or by containers that the runtime has lost.
-			left.kept = append(left.kept, uid)
+			left.busy = append(left.busy, uid)
 			if !left.again {
 				a.log.Warn("keeping the directory of a pod that is unknown to this runtime: its processes are still running", "uid", uid, "instance", seen.Foreign)
 			}
@@ -167,8 +167,8 @@ func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 // endLeftovers starts a worker for each pod that is left, which removes it; if the
 // pod is desired meanwhile, it waits for that, as usual.
 func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
-	for _, uid := range left.kept {
-		a.kept[uid] = true
+	for _, uid := range left.busy {
+		a.busy[uid] = true
 	}
 	if left.again {
 		a.looking = false

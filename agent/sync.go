@@ -17,7 +17,7 @@ import (
 func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
 	in := w.take(began)
-	if in.Kill == nil || w.named != nil { // a pod that only ends needs none
+	if in.Kill == nil || w.stored.registered != nil { // a pod that only ends needs none
 		w.registerObjects(in.desired)
 	}
 	ctx, done := w.interruptible(ctx, in)
@@ -50,7 +50,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 		if err := w.advance(v); err != nil {
 			return w.impossible(ctx, v, err), false
 		}
-		w.tries = 0
+		w.lastSync.failures = 0
 		w.observeSync(v, began)
 		return v.wakeAt, w.phase != before && w.phase > pod.PhaseRunning
 	}
@@ -78,7 +78,7 @@ func (w *worker) applied(ctx context.Context, v *view, did bool, err error) (wak
 	if did && w.stuck(v.in, v.seen) {
 		return w.failed(ctx, "sync the pod", errNoEffect), false
 	}
-	w.tries = 0
+	w.lastSync.failures = 0
 	if !did { // for the waiting reasons of containers that could not start
 		w.report(v, nil)
 	}
@@ -114,7 +114,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.resetBackoff()
 	}
-	w.over = w.over || in.over
+	w.completion.reached = w.completion.reached || in.over
 	if in.objects {
 		w.memory = w.memory.ObjectsChanged()
 	}
@@ -148,22 +148,22 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 // plan returns what is to be done.
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
-		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.over, StartTime: w.since,
-		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, Begun: w.begun, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.completion.reached, StartTime: w.since,
+		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, Begun: w.starting.begun, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 }
 
 // countRestarts reads, once in the worker's life and before it creates a container,
 // the restart counts of lost containers from the logs; news says that it did.
 func (w *worker) countRestarts(d *pod.Desired) (news bool) {
-	if w.restartsCounted {
+	if w.stored.restartsCounted {
 		return false
 	}
 	counts, err := w.agent.cfg.Logs.RestartCounts(d.Pod)
 	if err != nil {
 		w.log.Warn("cannot list earlier logs of a container: its restart count may start over", "error", err)
 	}
-	w.restartsCounted = err == nil
+	w.stored.restartsCounted = err == nil
 	w.memory = w.memory.AtLeast(counts)
 	return len(counts) > 0
 }
@@ -203,13 +203,15 @@ var errNoEffect = errors.New("the runtime accepted the calls, but the pod's stat
 // no effect, and repeating them at once will not help.
 func (w *worker) stuck(in mail, seen pod.Observed) bool {
 	seen.At = time.Time{}
-	last := w.acted
-	w.acted = acted{seen: seen, kill: in.Kill, phase: w.phase}
+	last := w.lastSync
+	w.lastSync.seen, w.lastSync.kill, w.lastSync.phase = seen, in.Kill, w.phase
 	return last.phase == w.phase && last.kill == in.Kill && reflect.DeepEqual(last.seen, seen)
 }
 
-// acted is what a sync that changed the runtime was based on.
-type acted struct {
+// syncResult is how the last syncs went.
+type syncResult struct {
+	failures int // in a row
+	// What follows is what the last sync that changed the runtime was based on.
 	seen  pod.Observed
 	kill  *plan.Kill
 	phase pod.Phase

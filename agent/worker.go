@@ -21,62 +21,83 @@ type worker struct {
 	uid   pod.UID
 	name  string
 	log   *slog.Logger
-	poke  wake.Signal
-	// order is poked, too, for requests that are never delayed: a new spec of the
+	poke  wake.Signal // something may have changed
+	// order is notified, too, for requests that are never delayed: a new spec of the
 	// pod, its termination, or a retry.
 	order wake.Signal
-
-	mu         sync.Mutex // guards what follows
-	mail       mail
-	interrupt  context.CancelCauseFunc // cancels the sync in progress; nil for none
-	postStarts map[string]*postStart   // by container ID
-	preStopped map[string]bool         // hooks that have started, by container ID
-	finished   bool                    // the pod has completed
-	released   bool                    // network, volumes and cgroup of a completed pod are released; run's goroutine alone changes it
-	deferred   bool                    // a resize waits for room
-	heeding    bool                    // a change of the pod's objects is to be looked at
-	// allocation has the allocated resources; only run's goroutine changes it, and
-	// may read it without the lock.
-	allocation allocation.Allocation
+	inbox
 
 	// What follows belongs to run's goroutine.
-	phase     pod.Phase
-	memory    plan.Memory
-	startTime time.Time
-	since     time.Time       // the same on the monotonic clock
-	over      bool            // the pod has completed, now or before
-	kept      kept            // the checkpoint of that
-	accepted  *pod.Desired    // what was stored last; nil for nothing yet
-	named     *v1.Pod         // whose objects are registered; nil for none
-	logsOf    *v1.Pod         // the pod whose name leads to its logs at its removal; nil if it has none
-	withheld  bool            // the pod has ended, and its claims are not unprepared: no report is made
-	mounted   map[string]bool // the volumes that are ready: those that containers used then; nil if not all are
-	unmounted string          // what the pod waits for until then
-	awaiting  time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
-	created   bool            // this podd created a sandbox
-	leave     func()          // frees the slot among the sandboxes being started; nil for none
-	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
-	sandbox *pod.SandboxInputs
-	tries   int // syncs in a row that failed
-	acted   acted
-	told    told
-	counted counted
-	stops   map[string]*stopping // by container ID
-	begun   map[string]string    // IDs of containers whose start is not known to be done, by name; never changed
-	stopped wake.Signal          // notified when one of them is over
-	adopted bool                 // the cgroup of a pod of an earlier podd is up to date
-	// checkpointed is the allocation when the checkpoint was last compared.
-	checkpointed *pod.Desired
-	// restartsCounted: the restart counts were read from the logs.
-	restartsCounted bool
+	phase      pod.Phase
+	memory     plan.Memory
+	startTime  time.Time
+	since      time.Time // the same on the monotonic clock
+	starting   startProgress
+	stops      stops
+	completion completion
+	stored     stored
+	lastSync   syncResult
+	reported   lastReport
+	counted    counted
 	// spawn runs what goes on outside the syncs; it ends with the worker, or when its
 	// function is called.
 	spawn   func(func(context.Context)) context.CancelFunc
 	unwatch context.CancelFunc // ends the watch over the pod's limits; nil for none
+}
+
+// inbox is the part of a worker that other goroutines write.
+type inbox struct {
+	mu            sync.Mutex // guards what follows
+	mail          mail
+	interrupt     context.CancelCauseFunc // cancels the sync in progress; nil for none
+	postStarts    map[string]*postStart   // by container ID
+	preStopped    map[string]bool         // hooks that have started, by container ID
+	finished      bool                    // the pod has completed
+	released      bool                    // network, volumes and cgroup of a completed pod are released; run's goroutine alone changes it
+	deferred      bool                    // a resize waits for room
+	awaitsObjects bool                    // a change of the pod's objects is to wake it
+	// allocation has the allocated resources; only run's goroutine changes it, and
+	// may read it without the lock.
+	allocation allocation.Allocation
+}
+
+// startProgress is how far the pod's start is, and what it waits for.
+type startProgress struct {
+	releaseSlot   func()          // frees the slot among the sandboxes being started; nil for none
+	mounted       map[string]bool // the volumes that are ready: those that containers used then; nil if not all are
+	volumesWait   string          // what the pod waits for until then
+	awaitingSince time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
+	madeSandbox   bool            // this podd created a sandbox
+	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
+	sandbox *pod.SandboxInputs
+	begun   map[string]string // IDs of containers whose start is not known to be done, by name; never changed
 	// imageSince is when the start began to wait for an image, pulling what earlier
 	// waits took.
 	imageSince time.Time
 	pulling    time.Duration
+}
+
+// stops are the terminations of containers that are in progress.
+type stops struct {
+	byID  map[string]*stopping // by container ID
+	ended wake.Signal          // notified when one of them is over
+}
+
+// completion is the end of a pod that cannot run any more.
+type completion struct {
+	reached    bool      // now or before
+	record     endRecord // the checkpoint of that
+	claimsHeld bool      // its claims are not unprepared yet: no report is made
+}
+
+// stored is what was written down, or handed to others, about the pod.
+type stored struct {
+	accepted        *pod.Desired // the accepted pod; nil for nothing yet
+	registered      *v1.Pod      // whose objects are registered; nil for none
+	logsOf          *v1.Pod      // the pod whose name leads to its logs at its removal; nil if it has none
+	allocation      *pod.Desired // the allocation when the checkpoint was last compared
+	cgroupAdopted   bool         // the cgroup of a pod of an earlier podd is up to date
+	restartsCounted bool         // the restart counts were read from the logs
 }
 
 func newWorker(a *Agent, d *pod.Desired) *worker {
@@ -85,22 +106,21 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		name = "" // only its UID is known
 	}
 	w := &worker{
-		agent:      a,
-		uid:        d.UID(),
-		name:       name,
-		log:        a.log.With("pod", name, "uid", d.UID()),
-		poke:       wake.New(),
-		order:      wake.New(),
-		mail:       mail{desired: d},
-		allocation: a.restored(d),
-		told:       told{states: make(map[string]pod.ContainerState)},
-		postStarts: make(map[string]*postStart),
-		preStopped: make(map[string]bool),
-		stops:      make(map[string]*stopping),
-		stopped:    wake.New(),
+		agent: a,
+		uid:   d.UID(),
+		name:  name,
+		log:   a.log.With("pod", name, "uid", d.UID()),
+		poke:  wake.New(),
+		order: wake.New(),
+		inbox: inbox{
+			mail: mail{desired: d}, allocation: a.restored(d),
+			postStarts: make(map[string]*postStart), preStopped: make(map[string]bool),
+		},
+		reported: lastReport{states: make(map[string]pod.ContainerState)},
+		stops:    stops{byID: make(map[string]*stopping), ended: wake.New()},
 	}
 	if s, known := a.begun.of(d.UID()); known {
-		w.begun = s.Begun
+		w.starting.begun = s.Begun
 	}
 	if granted := w.allocation.Granted; granted != nil {
 		w.memory.Before = granted.Pod
@@ -108,9 +128,9 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 	if k, ended := a.endedBefore(d); ended {
 		w.startTime = k.StartTime
 		if k.Reason != "" {
-			w.mail.End, w.kept = &k.End, k
+			w.mail.End, w.completion.record = &k.End, k
 		} else {
-			w.over, w.kept, w.told.over = true, k, true
+			w.completion.reached, w.completion.record, w.reported.over = true, k, true
 		}
 	}
 	return w
@@ -138,7 +158,7 @@ func (w *worker) run(ctx context.Context) {
 	for w.phase != pod.PhaseGone && ctx.Err() == nil {
 		wakeAt, again := w.sync(ctx)
 		w.handleObjectChange()
-		if w.tries > 0 {
+		if w.lastSync.failures > 0 {
 			wake.Until(ctx, w.order, earliest(wakeAt, time.Now().Add(wakeSuppression)))
 		}
 		if !again {
