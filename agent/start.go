@@ -56,7 +56,7 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	return did, nil
 }
 
-// ensureNoStrayContainers says that nothing of the pod runs that the runtime does not know. A runtime
+// ensureNoStrayContainers fails if the pod has a process that the runtime does not know. A runtime
 // that could not load a container when it started, for lack of disk space for
 // example, does not list it while it keeps running: a second one beside it would run
 // the pod twice. Lost containers of the bundled runtime are stopped soon after it is

@@ -15,7 +15,7 @@ type set struct {
 	order []pod.Source
 	// latest is each source's last snapshot; a source without an entry is not ready.
 	latest map[pod.Source][]*pod.Desired
-	// delivered are the pods that the agent was delivered, by source and UID.
+	// delivered are the pods that the agent was given, by source and UID.
 	delivered map[pod.Source]map[pod.UID]*pod.Desired
 	// provisional are the sources whose last snapshot was.
 	provisional map[pod.Source]bool

@@ -56,7 +56,7 @@ type Source struct {
 	versions map[pod.UID]string
 	// ready: the apiserver has given its whole set. provisional: pods are the stored ones.
 	ready, provisional bool
-	// startupTimeoutElapsed: silence is over.
+	// startupTimeoutElapsed: the apiserver has had its time to answer after the start.
 	startupTimeoutElapsed    bool
 	failure *pod.Problem
 	// refused: failure is that this node may not know its pods.

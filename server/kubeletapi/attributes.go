@@ -12,7 +12,7 @@ type access struct {
 	subresources []string
 }
 
-// fineGrained are the paths with a subresource of their dedicated beside proxy, and dedicated those with a
+// fineGrained are the paths with a subresource of their own beside proxy, and dedicated those with a
 // subresource instead of it; every other path is proxy.
 var (
 	fineGrained = []struct{ path, subresource string }{
