@@ -70,8 +70,8 @@ type Client struct {
 	others others
 	large  large
 
-	memoMu sync.Mutex
-	memo   map[pod.UID]*podMemo // guarded by memoMu
+	memoMu         sync.Mutex
+	memo           map[pod.UID]*podMemo // guarded by memoMu
 	memoGeneration uint64               // counts changes that make memos doubtful; guarded by memoMu
 
 	roster *roster

@@ -23,7 +23,9 @@ const (
 )
 
 // limitLists limits concurrent requests for lists; further ones wait for a while.
-func (s *Server) limitLists(next http.Handler) http.Handler { return s.place(s.lists, "lists of pods", next) }
+func (s *Server) limitLists(next http.Handler) http.Handler {
+	return s.place(s.lists, "lists of pods", next)
+}
 
 // place lets a request in when there is a place; of says what for.
 func (s *Server) place(places chan struct{}, of string, next http.Handler) http.Handler {

@@ -52,7 +52,7 @@ type Lease struct {
 	own []time.Time
 	// foreign is the last time of renewal that was none of these; undisturbed counts the
 	// renewals since.
-	foreign     time.Time
+	foreign                time.Time
 	consecutiveOwnRenewals int
 
 	mu    sync.Mutex

@@ -57,8 +57,8 @@ type Source struct {
 	// ready: the apiserver has given its whole set. provisional: pods are the stored ones.
 	ready, provisional bool
 	// startupTimeoutElapsed: the apiserver has had its time to answer after the start.
-	startupTimeoutElapsed    bool
-	failure *pod.Problem
+	startupTimeoutElapsed bool
+	failure               *pod.Problem
 	// refused: failure is that this node may not know its pods.
 	refused bool
 	// unusable are the problems of stored files, until the apiserver answers.
