@@ -121,7 +121,7 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 	guard := kubeletapi.Config{
 		Node: n.cfg.NodeName, Anonymous: c.Anonymous, Tokens: c.Tokens, TokenTTL: c.TokenTTL,
 		Review: c.Review, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL, Reviewer: n.membership.client, Log: n.log,
-		Admit: server.Admit, Dismiss: server.Dismiss,
+		Subresources: server.KubeletSubresources, Admit: server.Admit, Dismiss: server.Dismiss,
 	}
 	if c.ClientCAFile != "" {
 		authorities, err := kubeletapi.ClientAuthorities(c.ClientCAFile, n.log)

@@ -27,6 +27,52 @@ type Kubelet struct {
 	CheckpointDir string
 }
 
+type kubeletPath struct {
+	path         string
+	subresources []string
+}
+
+// kubeletPaths are the paths of the kubelet's API, with all below them, and the subresources of
+// the Node that each takes, as upstream has them (pkg/kubelet/server/auth.go; KEP-2862 for those
+// beside proxy). Every route has a row. A path without one is proxy.
+var kubeletPaths = []kubeletPath{
+	{"/pods", []string{"pods", "proxy"}},
+	{"/runningpods", []string{"pods", "proxy"}},
+	{"/healthz", []string{"healthz", "proxy"}},
+	{"/livez", []string{"proxy"}},
+	{"/readyz", []string{"proxy"}},
+	{"/configz", []string{"configz", "proxy"}},
+	{"/stats", []string{"stats"}},
+	{"/metrics", []string{"metrics"}},
+	{"/logs", []string{"log"}},
+	{"/checkpoint", []string{"checkpoint"}},
+	{"/statusz", []string{"statusz"}},
+	{"/flagz", []string{"configz"}},
+	{"/containerLogs", []string{"proxy"}},
+	{"/run", []string{"proxy"}},
+	{"/exec", []string{"proxy"}},
+	{"/attach", []string{"proxy"}},
+	{"/portForward", []string{"proxy"}},
+	{"/debug", []string{"proxy"}},
+}
+
+// KubeletSubresources returns the subresources of the Node that a path of the kubelet's API takes.
+// Access to one of them is enough.
+func KubeletSubresources(path string) []string {
+	for _, p := range kubeletPaths {
+		if below(path, p.path) {
+			return p.subresources
+		}
+	}
+	return []string{"proxy"}
+}
+
+// below says that a path is another one, or below it.
+func below(path, above string) bool {
+	rest, ok := strings.CutPrefix(path, above)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
 // kubeletGroups are the groups of the kubelet's API.
 func (s *Server) kubeletGroups() []group {
 	const podsAt = 0

@@ -267,3 +267,34 @@ func TestPagesForPeopleAreTextOrObjects(t *testing.T) {
 		}
 	}
 }
+
+func TestWhichSubresourcesAPathOfTheKubeletTakes(t *testing.T) {
+	for path, want := range map[string][]string{
+		"/pods": {"pods", "proxy"}, "/pods/": {"pods", "proxy"}, "/podsandmore": {"proxy"}, "/runningpods/": {"pods", "proxy"},
+		"/healthz": {"healthz", "proxy"}, "/healthz/ping": {"healthz", "proxy"}, "/configz": {"configz", "proxy"},
+		"/metrics": {"metrics"}, "/metrics/cadvisor": {"metrics"}, "/stats/summary": {"stats"}, "/logs/": {"log"}, "/logs/syslog": {"log"},
+		"/checkpoint/a/b/c": {"checkpoint"}, "/statusz": {"statusz"}, "/flagz": {"configz"},
+		"/containerLogs/a/b/c": {"proxy"}, "/exec/a/b/c": {"proxy"}, "/debug/pprof/heap": {"proxy"}, "/": {"proxy"}, "/nonsense": {"proxy"},
+	} {
+		if got := KubeletSubresources(path); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+}
+
+// Whoever adds a route says who may use it.
+func TestEveryRouteOfTheKubeletHasARowOfItsSubresources(t *testing.T) {
+	_, _, on := kubeletOf(t, nil)
+	_, _, off := kubeletOf(t, func(k *Kubelet) { k.Debugging = false })
+	for _, g := range append(on.kubeletGroups(), off.kubeletGroups()...) {
+		for _, r := range g.routes {
+			_, path, method := strings.Cut(r.pattern, " ") // "GET /x" or "/x"
+			if !method {
+				path = r.pattern
+			}
+			if path != "/" && !slices.ContainsFunc(kubeletPaths, func(p kubeletPath) bool { return below(path, p.path) }) {
+				t.Errorf("%s has no row in kubeletPaths", r.pattern)
+			}
+		}
+	}
+}

@@ -38,6 +38,9 @@ type Config struct {
 	// everything. AllowedTTL and DeniedTTL are how long an answer serves.
 	Review                bool
 	AllowedTTL, DeniedTTL time.Duration
+	// Subresources are those of the Node that a path takes, one at least. Access to one of them is
+	// enough; they are tried in their order. nil: proxy for each.
+	Subresources func(path string) []string
 	// ClientCAs returns who signs client certificates; nil for nobody.
 	ClientCAs func() *x509.CertPool
 	Reviewer  Reviewer
@@ -75,6 +78,9 @@ const groupAuthenticated = "system:authenticated"
 func NewGuard(c Config) *Guard {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Subresources == nil {
+		c.Subresources = func(string) []string { return []string{"proxy"} }
 	}
 	if c.Admit == nil {
 		c.Admit = func(context.Context, bool) {}
@@ -125,7 +131,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized")
 			return
 		}
-		a := accessOf(r)
+		a := g.accessOf(r)
 		allowed, err := g.authorize(r.Context(), u, a)
 		switch {
 		case err != nil:

@@ -32,7 +32,7 @@ type told struct {
 func newTold(r Reviewer, change func(c *Config)) *told {
 	w := &told{log: &bytes.Buffer{}}
 	c := Config{
-		Node: "node0", Tokens: true, TokenTTL: 2 * time.Minute, Review: true, AllowedTTL: 5 * time.Minute, DeniedTTL: 30 * time.Second, Reviewer: r,
+		Node: "node0", Tokens: true, TokenTTL: 2 * time.Minute, Review: true, AllowedTTL: 5 * time.Minute, DeniedTTL: 30 * time.Second, Reviewer: r, Subresources: subresourcesOf,
 		Admit:   func(_ context.Context, authenticated bool) { w.admitted = append(w.admitted, authenticated) },
 		Dismiss: func(context.Context) { w.dropped++ },
 		Log:     slog.New(slog.NewTextHandler(w.log, nil)),
