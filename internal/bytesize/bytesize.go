@@ -15,3 +15,9 @@ func Format(bytes int64) string {
 	}
 	return fmt.Sprintf("%.1f %ciB", v, "KMGT"[unit])
 }
+
+// Mebibytes formats a number of bytes in MiB, with one decimal, rounded half up.
+func Mebibytes(bytes int64) string {
+	tenths := (bytes*10 + 1<<19) >> 20
+	return fmt.Sprintf("%d.%d MiB", tenths/10, tenths%10)
+}

@@ -91,6 +91,7 @@ var arrows = map[string]map[string]string{
 	"internal/podapi":     {},
 	"internal/deptest":    {},
 	"internal/suggest":    {},
+	"internal/strictyaml": {"internal/bytesize": "the size of a text that is too large", "podconfig/manifest/hostile": "what its tests try its bounds with"},
 	"internal/sender":     {},
 	"internal/httpget":    {},
 	"internal/hugepage":   {},
