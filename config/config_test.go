@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"podd/internal/instance"
+	"podd/internal/strictyaml"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -432,10 +433,10 @@ func leaves(t reflect.Type, path string) []string {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Struct {
-		if inner := jsonFields(t); len(inner) > 0 {
+		if inner := strictyaml.FieldsOf(t); len(inner.Names) > 0 {
 			var all []string
-			for name, ft := range inner {
-				all = append(all, leaves(ft, join(path, name))...)
+			for _, name := range inner.Names {
+				all = append(all, leaves(t.FieldByIndex(inner.Index[name]).Type, strings.TrimPrefix(path+"."+name, "."))...)
 			}
 			return all
 		}

@@ -2,18 +2,20 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
-	"sort"
+	"slices"
 	"strings"
 
-	yamlv3 "go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v3"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-	"sigs.k8s.io/yaml"
 
+	"podd/internal/strictyaml"
 	"podd/internal/suggest"
 )
 
@@ -70,47 +72,54 @@ func describeMode(m os.FileMode) string {
 	return "not a regular file"
 }
 
+// bounds are far above what a file of maxFileSize needs, aliases aside.
+var bounds = strictyaml.Bounds{Bytes: maxFileSize, Marks: maxFileSize, Nodes: maxFileSize, Text: 16 * maxFileSize, Depth: 1000}
+
 func parseDocument(file string, data []byte) (*document, error) {
 	fail := func(line int, field, format string, args ...any) error {
 		return &Error{[]Problem{{File: file, Line: line, Field: field, Message: fmt.Sprintf(format, args...)}}}
 	}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	var root yamlv3.Node
-	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(&root); err != nil {
-		if len(bytes.TrimSpace(data)) == 0 {
-			return nil, fail(0, "", "is empty: it needs at least apiVersion: %s and kind: %s", apiVersion, kindConfig)
-		}
-		return nil, fail(0, "", "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if err := decoder.Decode(&yamlv3.Node{}); err == nil {
+	data = bytes.TrimPrefix(data, []byte(strictyaml.ByteOrderMark))
+	root, err := strictyaml.Parse(data, bounds)
+	trailing, hasMore := errors.AsType[*strictyaml.TrailingError](err)
+	switch {
+	case hasMore && trailing.Rest != nil:
 		return nil, fail(0, "", "contains more than one document: put only one %s in the file", kindConfig)
-	}
-	if len(root.Content) != 1 || root.Content[0].Kind != yamlv3.MappingNode {
+	case err != nil:
+		return nil, fail(0, "", "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	case root == nil:
+		return nil, fail(0, "", "is empty: it needs at least apiVersion: %s and kind: %s", apiVersion, kindConfig)
+	case root.Kind != yaml.MappingNode:
 		return nil, fail(root.Line, "", "is not a mapping of fields: it needs at least apiVersion: %s and kind: %s", apiVersion, kindConfig)
 	}
-	d := &document{file: file, lines: map[string]int{}}
-	w := &walker{file: file, lines: d.lines}
-	w.walk(root.Content[0], reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "")
-	if len(w.problems) > 0 {
-		return nil, &Error{w.problems}
-	}
-	asJSON, err := yaml.YAMLToJSON(data)
-	if err != nil {
-		return nil, fail(0, "", "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if err := json.Unmarshal(asJSON, &d.tree); err != nil {
-		return nil, fail(0, "", "is not a mapping of fields: %v", err)
+	var problems, mistyped []Problem
+	decoded := strictyaml.Decode(root, &kubeletv1beta1.KubeletConfiguration{}, strictyaml.Options{Report: func(e *strictyaml.Error) bool {
+		p := Problem{File: file, Line: e.Node.Line, Field: e.Path, Message: messageOf(e)}
+		if e.Kind == strictyaml.Mistyped {
+			mistyped = append(mistyped, p)
+		} else {
+			problems = append(problems, p)
+		}
+		return true
+	}})
+	if len(problems) > 0 {
+		return nil, &Error{problems}
 	}
 	for field, want := range map[string]string{"apiVersion": apiVersion, "kind": kindConfig} {
-		if got, _ := d.tree[field].(string); got != want {
-			return nil, fail(d.lines[field], field, "got %q, want %s: podd reads only the kubelet's configuration", got, want)
+		got := strictyaml.LiteralOf(strictyaml.Lookup(root, field))
+		if got.Kind != strictyaml.Text {
+			got.Text = ""
+		}
+		if got.Text != want {
+			return nil, fail(decoded.Lines[field], field, "got %q, want %s: podd reads only the kubelet's configuration", got.Text, want)
 		}
 	}
-	if _, err := decodeTree(d.tree); err != nil {
-		return nil, &Error{[]Problem{d.typeProblem(err)}}
+	if len(mistyped) > 0 {
+		return nil, &Error{mistyped}
 	}
-	return d, nil
+	d := &document{file: file, lines: decoded.Lines}
+	maps.DeleteFunc(d.lines, func(path string, _ int) bool { return path == "" || strings.HasSuffix(path, "]") }) // the field's line is that of its entries
+	return d, json.Unmarshal(decoded.JSON, &d.tree)
 }
 
 // decodeTree makes the typed configuration of a merged tree.
@@ -123,24 +132,28 @@ func decodeTree(tree map[string]any) (*kubeletv1beta1.KubeletConfiguration, erro
 	return kc, json.Unmarshal(data, kc)
 }
 
-// typeProblem says which field has a value of the wrong type. A decoder that is
-// the field's own (durations) does not name the field: it is found by trying
-// the fields one by one.
-func (d *document) typeProblem(err error) Problem {
-	p := Problem{File: d.file, Message: err.Error()}
-	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field != "" {
-		p.Field, p.Line = t.Field, d.lines[t.Field]
-		p.Message = fmt.Sprintf("got a %s, want %s", t.Value, typeName(t.Type))
-		return p
-	}
-	for _, field := range sortedKeys(d.tree) {
-		if _, err := decodeTree(map[string]any{field: d.tree[field]}); err != nil {
-			p.Field, p.Line = field, d.lines[field]
-			p.Message = fmt.Sprintf("value %s: %v", compact(d.tree[field]), err)
-			return p
+// messageOf says what is wrong with a field.
+func messageOf(e *strictyaml.Error) string {
+	switch e.Kind {
+	case strictyaml.Duplicate:
+		return fmt.Sprintf("is given twice, first in line %d: keep one", e.First.Line)
+	case strictyaml.Unknown:
+		names := slices.Sorted(slices.Values(strictyaml.FieldsOf(e.Type).Names))
+		if hint := suggest.Name(e.Node.Value, names); hint != "" {
+			return "is not a field of " + kindConfig + ": did you mean " + hint + "?"
 		}
+		return "is not a field of " + kindConfig
+	case strictyaml.Mistyped:
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok && !strictyaml.IsCustom(e.Type) {
+			return fmt.Sprintf("got a %s, want %s", t.Value, typeName(t.Type))
+		}
+		value := strictyaml.LiteralOf(e.Node)
+		if value.Kind == strictyaml.Text {
+			value.Text = compact(value.Text)
+		}
+		return fmt.Sprintf("value %s: %v", cmp.Or(value.Text, "given"), e.Err)
 	}
-	return p
+	return e.Error()
 }
 
 func typeName(t reflect.Type) string {
@@ -170,103 +183,6 @@ func compact(v any) string {
 		return "given"
 	}
 	return string(b)
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
-}
-
-// walker compares the fields of a YAML tree with those of a Go type.
-type walker struct {
-	file     string
-	lines    map[string]int
-	problems []Problem
-}
-
-func (w *walker) walk(n *yamlv3.Node, t reflect.Type, path string) {
-	for n.Kind == yamlv3.AliasNode {
-		n = n.Alias
-	}
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch {
-	case n.Kind == yamlv3.SequenceNode && t.Kind() == reflect.Slice:
-		for i, item := range n.Content {
-			w.walk(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
-		}
-	case n.Kind == yamlv3.MappingNode && t.Kind() == reflect.Struct:
-		w.fields(n, t, path)
-	}
-}
-
-func (w *walker) fields(n *yamlv3.Node, t reflect.Type, path string) {
-	known := jsonFields(t)
-	if len(known) == 0 { // a struct with a text form of its own
-		return
-	}
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		at := join(path, key.Value)
-		problem := Problem{File: w.file, Line: key.Line, Field: at}
-		if first, twice := seen[key.Value]; twice {
-			problem.Message = fmt.Sprintf("is given twice, first in line %d: keep one", first)
-			w.problems = append(w.problems, problem)
-			continue
-		}
-		seen[key.Value] = key.Line
-		field, ok := known[key.Value]
-		if !ok {
-			problem.Message = "is not a field of " + kindConfig
-			names := make([]string, 0, len(known))
-			for name := range known {
-				names = append(names, name)
-			}
-			sort.Strings(names)
-			if hint := suggest.Name(key.Value, names); hint != "" {
-				problem.Message += fmt.Sprintf(": did you mean %s?", hint)
-			}
-			w.problems = append(w.problems, problem)
-			continue
-		}
-		w.lines[at] = key.Line
-		w.walk(value, field, at)
-	}
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
-
-// jsonFields maps the JSON names of a struct's fields to their types; fields of
-// inlined structs are its own.
-func jsonFields(t reflect.Type) map[string]reflect.Type {
-	all := map[string]reflect.Type{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name == "-" || !f.IsExported():
-		case name == "" && (f.Anonymous || strings.Contains(options, "inline")):
-			if inner := f.Type; inner.Kind() == reflect.Struct {
-				for k, v := range jsonFields(inner) {
-					all[k] = v
-				}
-			}
-		case name != "":
-			all[name] = f.Type
-		}
-	}
-	return all
 }
 
 // merge puts the fields of over into base, as RFC 7396 says: mappings are
