@@ -109,10 +109,11 @@ var arrows = map[string]map[string]string{
 	"admission":           {},
 	"podconfig":           {},
 	"podconfig/manifest": {
-		"internal/podapi":            "the one authority on valid Pods and objects",
-		"internal/mask":              "what stands in place of a Secret's values",
-		"internal/suggest":           "hints at misspelt fields",
-		"podconfig/manifest/hostile": "what its tests try its bounds with",
+		"internal/podapi":     "the one authority on valid Pods and objects",
+		"internal/mask":       "what stands in place of a Secret's values",
+		"internal/suggest":    "hints at misspelt fields",
+		"internal/strictyaml": "reads the text",
+		"internal/bytesize":   "sizes in messages",
 	},
 	"podconfig/manifest/hostile": {
 		// texts, for tests

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -24,7 +25,8 @@ type JSONError struct {
 
 func (e *JSONError) Error() string { return e.Err.Error() }
 
-func (e *JSONError) Unwrap() error { return e.Err }
+// TooDeep says that encoding/json found the text nested more deeply than it goes.
+func (e *JSONError) TooDeep() bool { return strings.Contains(e.Error(), "exceeded max depth") }
 
 // skipped decodes any JSON value and discards it.
 type skipped struct{}

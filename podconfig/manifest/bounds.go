@@ -1,10 +1,6 @@
 package manifest
 
-import (
-	"fmt"
-
-	"go.yaml.in/yaml/v3"
-)
+import "podd/internal/strictyaml"
 
 // What a manifest may cost. A file of 10 MiB can expand to far more than that: three
 // bytes ({},) are a container of a kilobyte, and an alias is as large as what it
@@ -53,118 +49,24 @@ const (
 
 const rightFile = "is this the right file?"
 
-// marksOf counts the positions in a YAML text where a node can begin: each node but
-// the first follows a line break, a bracket, a comma, a colon, a dash or a question
-// mark. It does not recognise quoted and block scalars, and so counts too many, never
-// too few.
-func marksOf(text []byte) int {
-	n, flow := 0, false
-	for i, c := range text {
-		switch c {
-		case '[', '{':
-			flow = true // there are no commas that separate before the first one
-			n++
-		case ',':
-			if flow {
-				n++
-			}
-		case '\n', '\r', '&': // an anchor costs as much as a node
-			n++
-		case ':', '-', '?':
-			if flow && c != '-' || i+1 == len(text) || text[i+1] <= ' ' || text[i+1] >= 0x80 {
-				n++
-			}
-		case 0x85, 0xa8, 0xa9: // the last bytes of the other line ends of YAML 1.1
-			n++
-		}
-	}
-	return n
-}
+// limits are those of one document.
+var limits = strictyaml.Bounds{Bytes: maxDocument, Marks: maxMarks, Nodes: maxNodes, Text: maxText, Depth: maxDepth}
 
-// tooManyMarks rejects a document that would become too large a tree.
-func tooManyMarks(text []byte) *fault {
-	if n := marksOf(text); n > maxMarks {
-		return &fault{line: 1, message: fmt.Sprintf("the document has more than %d lines, fields and list entries", maxMarks),
-			hint: "a Pod has a few hundred; " + rightFile, bound: true}
+// explainBound is the fault of a document that exceeds a bound.
+func explainBound(e *strictyaml.BoundError) fault {
+	f := fault{line: e.Line, message: e.Error(), bound: e.Bound == strictyaml.BoundMarks}
+	switch e.Bound {
+	case strictyaml.BoundBytes:
+		f.hint = "an apiserver does not accept larger objects either; " + rightFile
+	case strictyaml.BoundMarks, strictyaml.BoundNodes:
+		f.hint = "a Pod has a few hundred; " + rightFile
+	case strictyaml.BoundDepth:
+		f.hint = "a Pod needs about 15; " + rightFile
+	case strictyaml.BoundAliases:
+		f.hint = "this looks like an alias bomb; write the values out"
+	case strictyaml.BoundCycle:
+		f.hint = "write the value out"
+		f.plain, f.plainHint = "an alias refers to the object that contains it", f.hint
 	}
-	return nil
-}
-
-// measure determines the size of a document with its aliases expanded, without
-// following one twice, and returns a fault if it exceeds the bounds or if an alias
-// contains itself. Every later walk is bounded by this one.
-func measure(root *yaml.Node) *fault {
-	m := measurer{known: map[*yaml.Node]extent{}, open: map[*yaml.Node]bool{}}
-	size := m.of(root, 0)
-	switch {
-	case m.bad != nil:
-		return m.bad
-	case size.height > maxDepth:
-		return tooDeep(root.Line)
-	case m.aliases && (size.nodes > maxNodes || size.text > maxText):
-		return &fault{line: root.Line, message: fmt.Sprintf("the aliases (*name) of this document expand to more than %d values or 16 MiB", maxNodes),
-			hint: "this looks like an alias bomb; write the values out"}
-	case size.nodes > maxNodes:
-		return tooMany(root.Line)
-	}
-	return nil
-}
-
-func tooMany(line int) *fault {
-	return &fault{line: line, message: fmt.Sprintf("the document has more than %d values", maxNodes),
-		hint: "a Pod has a few hundred; " + rightFile}
-}
-
-func tooDeep(line int) *fault {
-	return &fault{line: line, message: fmt.Sprintf("the document is nested more than %d levels deep", maxDepth),
-		hint: "a Pod needs about 15; " + rightFile}
-}
-
-// extent is the size of a node and everything below it.
-type extent struct{ nodes, text, height int }
-
-type measurer struct {
-	// known are the extents of nodes that an alias can refer to; open are those that
-	// the walk is currently in.
-	known   map[*yaml.Node]extent
-	open    map[*yaml.Node]bool
-	aliases bool
-	bad     *fault
-}
-
-func (m *measurer) of(n *yaml.Node, depth int) extent {
-	switch {
-	case m.bad != nil:
-		return extent{}
-	case depth > maxDepth:
-		m.bad = tooDeep(n.Line)
-		return extent{}
-	case n.Kind == yaml.AliasNode:
-		m.aliases = true
-		if m.open[n.Alias] {
-			m.bad = &fault{line: n.Line, message: "the alias *" + n.Value + " refers to the object that contains it",
-				hint: "write the value out", plain: "an alias refers to the object that contains it", plainHint: "write the value out"}
-			return extent{}
-		}
-		n = n.Alias
-	}
-	if known, ok := m.known[n]; ok {
-		return known
-	}
-	if n.Anchor != "" {
-		m.open[n] = true
-	}
-	e := extent{nodes: 1, text: len(n.Value)}
-	for _, c := range n.Content {
-		below := m.of(c, depth+1)
-		// A sum that exceeds a bound only has to stay above it.
-		e.nodes = min(e.nodes+below.nodes, 2*maxNodes)
-		e.text = min(e.text+below.text, 2*maxText)
-		e.height = max(e.height, below.height+1)
-	}
-	if n.Anchor != "" {
-		delete(m.open, n)
-		m.known[n] = e
-	}
-	return e
+	return f
 }

@@ -3,10 +3,6 @@ package manifest
 import (
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
-
-	"podd/podconfig/manifest/hostile"
 )
 
 // TestABoundIsReportedWhateverWasWrongBefore has texts of which podd reads a part: it
@@ -59,34 +55,4 @@ func aliasChain(n int) string {
 		b.WriteString(", &a" + itoa(int64(i+1)) + " [*a" + itoa(int64(i)) + "]")
 	}
 	return b.String()
-}
-
-// TestMarksAreNeverTooFew: what the YAML parser makes of a text is bounded by what
-// was counted in it.
-func TestMarksAreNeverTooFew(t *testing.T) {
-	check := func(name string, text []byte) {
-		first, _, err := readYAML(text)
-		if err != nil || first == nil {
-			return
-		}
-		if nodes, most := count(first), 2+2*marksOf(text); nodes > most {
-			t.Errorf("%s: %d nodes of %d marks", name, nodes, marksOf(text))
-		}
-	}
-	for _, in := range hostile.Inputs() {
-		check(in.Name, in.Text(4<<10))
-	}
-	for _, text := range []string{"? a\n: b\n", "- - - a: b\n", "[a: b, c: d]", "[? a : b]", "{a, b, c}", "[: , : ]", "{? a, ? b}", "- ? - a\n", "a:\n- b\n-\n", "[[[]]]", "{a: {b: }}",
-		"&a ? &b x\n: *b\n", "\"a\": 'b'\n", "[\"a\":b,\"c\":d]", "a:\u0085b:\u2028c: d\n", "- !t\n- &a\n", "? ? ? a\n"} {
-		check(text, []byte(text))
-	}
-}
-
-// count is how many nodes there are, aliases not followed.
-func count(n *yaml.Node) int {
-	all := 1
-	for _, c := range n.Content {
-		all += count(c)
-	}
-	return all
 }

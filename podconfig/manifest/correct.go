@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 	"podd/internal/suggest"
 )
 
@@ -96,8 +97,8 @@ func nameMeant(name string) meant {
 
 // withPort is the fault of a port that has a hostPort only.
 func (f fault) withPort(root *yaml.Node, path string) fault {
-	_, object := nodeAt(root, path)
-	key, port := nodeAt(root, path+".hostPort")
+	_, object := strictyaml.At(root, path)
+	key, port := strictyaml.At(root, path+".hostPort")
 	if key == nil || port.Kind != yaml.ScalarNode {
 		return f
 	}
@@ -106,7 +107,7 @@ func (f fault) withPort(root *yaml.Node, path string) fault {
 
 // withUnit is the fault of a request that exceeds a limit in thousandths of a byte.
 func (f fault) withUnit(root *yaml.Node, path string) fault {
-	_, n := nodeAt(root, path)
+	_, n := strictyaml.At(root, path)
 	if n == nil || n.Kind != yaml.ScalarNode {
 		return f
 	}
@@ -120,7 +121,7 @@ func (f fault) withUnit(root *yaml.Node, path string) fault {
 
 // withName is the fault of a volume without a name that a container mounts.
 func (f fault) withName(n nameless, root *yaml.Node, path string) fault {
-	_, object := nodeAt(root, path)
+	_, object := strictyaml.At(root, path)
 	if n.mountedAs == "" || object == nil || object.Kind != yaml.MappingNode || len(object.Content) == 0 {
 		return f
 	}
@@ -162,8 +163,8 @@ func (f fault) withoutProcMount(p *v1.Pod, root *yaml.Node, path string) fault {
 			privileged = own.Privileged != nil && *own.Privileged
 		}
 	}
-	_, object := nodeAt(root, strings.TrimSuffix(path, ".procMount"))
-	key, n := nodeAt(root, path)
+	_, object := strictyaml.At(root, strings.TrimSuffix(path, ".procMount"))
+	key, n := strictyaml.At(root, path)
 	if !privileged || key == nil || n.Kind != yaml.ScalarNode {
 		return f
 	}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 )
 
 // Options describe where a manifest comes from and for which node it is.
@@ -75,8 +77,8 @@ func decode(data []byte, opt Options) *reader {
 		return r
 	}
 	documents := 0 // those of nothing, too
-	for c := range split(data) {
-		r.base, r.text, r.found = c.line-1, c.text, nil
+	for c := range strictyaml.Split(data) {
+		r.base, r.text, r.found = c.Line-1, c.Text, nil
 		parse(c, func(n *yaml.Node, bad *fault) bool {
 			r.Documents++
 			if documents++; documents > maxDocuments {
@@ -87,7 +89,7 @@ func decode(data []byte, opt Options) *reader {
 				}
 				r.fail([]fault{*bad}, Failed{})
 			} else {
-				r.document(resolve(n))
+				r.document(strictyaml.Resolve(n))
 			}
 			return r.beyond == nil
 		})

@@ -2,38 +2,22 @@ package manifest
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/bytesize"
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 )
 
 // header is what determines the kind of a document.
 type header struct{ apiVersion, kind *yaml.Node }
 
 func headerOf(n *yaml.Node) header {
-	return header{apiVersion: lookup(n, "apiVersion"), kind: lookup(n, "kind")}
-}
-
-// lookup follows field names from a mapping; nil if one is missing.
-func lookup(n *yaml.Node, names ...string) *yaml.Node {
-	for _, name := range names {
-		n = resolve(n)
-		if n.Kind != yaml.MappingNode {
-			return nil
-		}
-		all := pairs(n, func(fault) {})
-		i := slices.IndexFunc(all, func(p pair) bool { return p.name == name })
-		if i < 0 {
-			return nil
-		}
-		n = all[i].value
-	}
-	return resolve(n)
+	return header{apiVersion: strictyaml.Lookup(n, "apiVersion"), kind: strictyaml.Lookup(n, "kind")}
 }
 
 func (r *reader) document(n *yaml.Node) {
@@ -70,7 +54,7 @@ func (r *reader) document(n *yaml.Node) {
 // list decodes each entry of a List, or of a list of one kind, as a document of
 // its own.
 func (r *reader) list(n *yaml.Node, kind string) {
-	items := lookup(n, "items")
+	items := strictyaml.Lookup(n, "items")
 	if faults := r.listFaults(n, kind, items); len(faults) > 0 {
 		r.fail(faults, Failed{})
 		return
@@ -82,7 +66,7 @@ func (r *reader) list(n *yaml.Node, kind string) {
 		if r.beyond != nil {
 			return
 		}
-		r.item(resolve(item), kind, fmt.Sprintf("items[%d].", i))
+		r.item(strictyaml.Resolve(item), kind, fmt.Sprintf("items[%d].", i))
 	}
 }
 
@@ -98,9 +82,9 @@ func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []fault
 			faults = append(faults, f)
 		}
 	}
-	for _, p := range pairs(n, report) {
-		if known := []string{"apiVersion", "kind", "metadata", "items"}; !slices.Contains(known, p.name) {
-			report(fault{line: p.key.Line, field: p.name, message: fmt.Sprintf("unknown field %q", shorten(p.name)),
+	for _, p := range strictyaml.Pairs(n, func(e *strictyaml.Error) { report(explainField(e, "")) }) {
+		if known := []string{"apiVersion", "kind", "metadata", "items"}; !slices.Contains(known, p.Name) {
+			report(fault{line: p.Key.Line, field: p.Name, message: fmt.Sprintf("unknown field %q", shorten(p.Name)),
 				hint: "a " + kind + " has apiVersion, kind, metadata and items", lenient: true})
 		}
 	}
@@ -149,7 +133,7 @@ func scalar(n *yaml.Node) string {
 
 // keyOf is an object's key, as far as a broken document shows it.
 func keyOf(n *yaml.Node, kind string) pod.ObjectKey {
-	key := pod.ObjectKey{Kind: kind, Namespace: scalar(lookup(n, "metadata", "namespace")), Name: scalar(lookup(n, "metadata", "name"))}
+	key := pod.ObjectKey{Kind: kind, Namespace: scalar(strictyaml.Lookup(n, "metadata", "namespace")), Name: scalar(strictyaml.Lookup(n, "metadata", "name"))}
 	switch {
 	case !pod.Namespaced(kind):
 		key.Namespace = ""
@@ -192,9 +176,9 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 		r.exceed(n, fmt.Sprintf("the manifest describes more than %d pods", MaxPods))
 		return
 	}
-	d := &filler{lines: map[string]int{"": n.Line}, kind: "Pod", validation: r.opt.Validation}
+	d := &decoding{kind: "Pod", validation: r.opt.Validation}
 	p := &v1.Pod{}
-	d.fill(reflect.ValueOf(p).Elem(), n, "")
+	d.decode(n, p)
 	if !r.afford(d, n) {
 		return
 	}
@@ -229,9 +213,9 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 
 // afford counts the memory of a pod or object, and says whether the manifest may take
 // it.
-func (r *reader) afford(d *filler, n *yaml.Node) bool {
+func (r *reader) afford(d *decoding, n *yaml.Node) bool {
 	if r.values += d.values; r.values > maxValues {
-		r.exceed(n, "the pods and objects of the manifest take more than "+mebibytes(maxValues)+" of memory")
+		r.exceed(n, "the pods and objects of the manifest take more than "+bytesize.Mebibytes(maxValues)+" of memory")
 		return false
 	}
 	return true

@@ -2,8 +2,9 @@ package manifest
 
 import (
 	"bytes"
-	"strconv"
 	"strings"
+
+	"podd/internal/strictyaml"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -122,7 +123,7 @@ func (f fault) instead(m meant, root *yaml.Node, path string) fault {
 	if m.words == "" {
 		return f
 	}
-	_, n := nodeAt(root, path)
+	_, n := strictyaml.At(root, path)
 	if n == nil || n.Kind != yaml.ScalarNode {
 		f.hint = (&edit{new: m.value, words: m.words}).hint()
 		return f
@@ -138,62 +139,11 @@ func (f fault) renamed(m meant, root *yaml.Node, path string) fault {
 	if m.words == "" {
 		return f
 	}
-	if key, _ := nodeAt(root, path); key != nil {
+	if key, _ := strictyaml.At(root, path); key != nil {
 		return f.by(replace(key, m.value, m.words))
 	}
 	f.hint = (&edit{new: m.value, words: m.words}).hint()
 	return f
-}
-
-// nodeAt follows the path of a field, such as spec.containers[0].image, from a mapping and
-// returns the field's name and value; nil where the text does not have them. A list's
-// entry has no name.
-func nodeAt(n *yaml.Node, path string) (key, value *yaml.Node) {
-	for path != "" && n != nil {
-		n = resolve(n)
-		rest := strings.TrimPrefix(path, ".")
-		name := rest[:len(rest)-len(strings.TrimLeft(rest, "["))]
-		if name == "" {
-			if end := strings.IndexAny(rest, ".["); end >= 0 {
-				name, path = rest[:end], rest[end:]
-			} else {
-				name, path = rest, ""
-			}
-			key, n = fieldNode(n, name)
-			continue
-		}
-		within, after, closed := strings.Cut(rest[1:], "]")
-		if !closed {
-			return nil, nil
-		}
-		path = after
-		if n.Kind == yaml.MappingNode {
-			key, n = fieldNode(n, within)
-			continue
-		}
-		i, err := strconv.Atoi(within)
-		if err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
-			return nil, nil
-		}
-		key, n = nil, n.Content[i]
-	}
-	if n == nil {
-		return nil, nil
-	}
-	return key, resolve(n)
-}
-
-// fieldNode is a mapping's field of that name.
-func fieldNode(n *yaml.Node, name string) (key, value *yaml.Node) {
-	if n.Kind != yaml.MappingNode {
-		return nil, nil
-	}
-	for _, p := range pairs(n, func(fault) {}) {
-		if p.name == name {
-			return p.key, p.value
-		}
-	}
-	return nil, nil
 }
 
 // beside is an edit that writes a field before another one of the same object, on its

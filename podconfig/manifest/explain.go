@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"podd/internal/strictyaml"
 )
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
@@ -20,7 +22,7 @@ func explainYAML(err error, text []byte) *fault {
 	if yamlErrorOf(m[2]).ofParser() || f.line == 0 {
 		f.line++
 	}
-	f.line = min(f.line, 1+linesOf(bytes.TrimRight(text, "\r\n")))
+	f.line = min(f.line, 1+strictyaml.LineBreaks(bytes.TrimRight(text, "\r\n")))
 	l := layoutOf(text)
 	kind := yamlErrorOf(m[2])
 	switch tab := l.tab(); {
@@ -37,7 +39,7 @@ func explainYAML(err error, text []byte) *fault {
 		f.hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
 		f.plain, f.plainHint = "there is an alias, and no line above has its anchor", f.hint
 	case kind == yamlPanic:
-		f.plain = "this is not valid YAML: " + gaveUp
+		f.plain = "this is not valid YAML: " + strictyaml.GaveUp
 	default:
 		f.explain(kind, text)
 	}
@@ -97,7 +99,7 @@ func (l *layout) tab() int {
 
 // tabFrom is the first line with a tab, from a line on; 0 for none.
 func tabFrom(text []byte, first int) int {
-	for number, line := range numbered(text) {
+	for number, line := range strictyaml.Lines(text) {
 		if number >= first && strings.Contains(line, "\t") {
 			return number
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unicode"
 
+	"podd/internal/strictyaml"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,9 +45,9 @@ var homes = sync.OnceValue(func() map[string][]string {
 	for len(queue) > 0 {
 		l := queue[0]
 		queue = queue[1:]
-		for _, name := range fieldsOf(l.t).names {
+		for _, name := range strictyaml.FieldsOf(l.t).Names {
 			out[name] = append(out[name], l.path)
-			ft := l.t.FieldByIndex(fieldsOf(l.t).index[name]).Type
+			ft := l.t.FieldByIndex(strictyaml.FieldsOf(l.t).Index[name]).Type
 			at := l.path + "." + name
 			for ft.Kind() == reflect.Pointer || ft.Kind() == reflect.Slice {
 				if ft.Kind() == reflect.Slice {
@@ -54,7 +56,7 @@ var homes = sync.OnceValue(func() map[string][]string {
 				ft = ft.Elem()
 			}
 			// Regular containers are the usual case; the others have the same fields.
-			if l.depth < deepest && ft.Kind() == reflect.Struct && !reflect.PointerTo(ft).Implements(unmarshalerType) &&
+			if l.depth < deepest && ft.Kind() == reflect.Struct && !strictyaml.IsCustom(ft) &&
 				name != "initContainers" && name != "ephemeralContainers" && name != "managedFields" {
 				queue = append(queue, level{ft, at, l.depth + 1})
 			}

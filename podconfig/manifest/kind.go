@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 	"podd/internal/suggest"
 )
 
@@ -78,7 +79,7 @@ func checkHeader(n *yaml.Node) *fault {
 		return nil
 	case "":
 		f := fault{line: n.Line, field: "apiVersion", message: "apiVersion is missing", hint: "write apiVersion: " + want + " above kind: " + h.kind.Value}
-		if key, _ := fieldNode(n, "kind"); h.apiVersion == nil && key != nil {
+		if key, _ := strictyaml.Field(n, "kind"); h.apiVersion == nil && key != nil {
 			f = f.by(beside(n, key, "apiVersion: "+want, "write %s above kind: "+h.kind.Value))
 		}
 		return &f
@@ -93,10 +94,10 @@ func checkKind(n *yaml.Node, h header) *fault {
 	if h.kind == nil || scalar(h.kind) == "" {
 		f := fault{line: n.Line, field: "kind", message: "kind is missing", hint: begin}
 		switch {
-		case lookup(n, "services") != nil:
+		case strictyaml.Lookup(n, "services") != nil:
 			f.message, f.hint = "this is a docker-compose file, not a Pod", "podd runs Kubernetes Pods: write each service as a container of a Pod"
-		case lookup(n, "Kind") != nil:
-			key, _ := fieldNode(resolve(n), "Kind")
+		case strictyaml.Lookup(n, "Kind") != nil:
+			key, _ := strictyaml.Field(strictyaml.Resolve(n), "Kind")
 			f = f.by(replace(key, "kind", `field names are case-sensitive: write "%s", not "Kind"`))
 		}
 		return &f

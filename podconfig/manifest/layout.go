@@ -1,10 +1,10 @@
 package manifest
 
 import (
-	"bytes"
-	"iter"
 	"regexp"
 	"strings"
+
+	"podd/internal/strictyaml"
 )
 
 // layout is the structure of a text, as far as it can be determined if that is not
@@ -40,25 +40,10 @@ type quotation struct {
 // layoutOf scans a text line by line, in linear time.
 func layoutOf(text []byte) *layout {
 	s := &scanner{out: &layout{}, block: noBlock}
-	for s.number, s.text = range numbered(text) {
+	for s.number, s.text = range strictyaml.Lines(text) {
 		s.line()
 	}
 	return s.out
-}
-
-// numbered yields the lines of a text with their numbers, from 1, and without line
-// breaks.
-func numbered(text []byte) iter.Seq2[int, string] {
-	return func(yield func(int, string) bool) {
-		old := hasOldLineEnds(text)
-		for number := 1; len(text) > 0; number++ {
-			end := lineEnd(text, old)
-			if !yield(number, strings.TrimRight(string(bytes.TrimPrefix(text[:end], []byte(byteOrderMark))), "\r\n\u0085\u2028\u2029")) {
-				return
-			}
-			text = text[end:]
-		}
-	}
 }
 
 // scanner is the current line and what is open at its start.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"podd/internal/strictyaml"
 )
 
 // leftover is what other tools and editors leave in a text and what causes the other
@@ -58,7 +60,7 @@ func leftovers(text []byte) []*leftover {
 // conflict finds git's conflict markers.
 func conflict(text []byte) *leftover {
 	out := &leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
-	for number, line := range numbered(text) {
+	for number, line := range strictyaml.Lines(text) {
 		if mark, _, _ := strings.Cut(line, " "); mark == "<<<<<<<" || mark == ">>>>>>>" || line == "=======" {
 			out.note(number, true, fmt.Sprintf("%s: %q", out.plain, shorten(line)),
 				"keep one of the two sides, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>")

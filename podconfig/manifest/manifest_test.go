@@ -11,7 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 	v1 "k8s.io/api/core/v1"
+
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 )
 
 const plainManifest = `apiVersion: v1
@@ -203,7 +205,7 @@ func FuzzDecode(f *testing.F) {
 		if len(r.Pods) == 0 && len(r.Problems) == 0 && r.Documents == 0 {
 			t.Errorf("nothing is said about %q", data)
 		}
-		lines := linesOf(data) + 1
+		lines := strictyaml.LineBreaks(data) + 1
 		for _, p := range r.Problems {
 			if p.Message == "" || p.Line < 0 || p.Line > lines+1 {
 				t.Errorf("problem %+v of a text of %d lines", p, lines)

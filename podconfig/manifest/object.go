@@ -3,7 +3,6 @@ package manifest
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -26,8 +25,8 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 		return
 	}
 	o := &pod.Object{Source: r.opt.Source, Origin: r.opt.shown(), Line: n.Line + r.base, Seen: r.opt.Now}
-	d := &filler{lines: map[string]int{"": n.Line}, kind: kind, validation: r.opt.Validation}
-	d.fill(emptyObject(o, kind), n, "")
+	d := &decoding{kind: kind, validation: r.opt.Validation}
+	d.decode(n, emptyObject(o, kind))
 	if !r.afford(d, n) {
 		return
 	}
@@ -46,24 +45,24 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 	r.Objects = append(r.Objects, o)
 }
 
-// emptyObject gives o an object of a kind, to be filled.
-func emptyObject(o *pod.Object, kind string) reflect.Value {
+// emptyObject gives o an object of a kind, to be decoded into.
+func emptyObject(o *pod.Object, kind string) any {
 	switch kind {
 	case pod.KindSecret:
 		o.Secret = &v1.Secret{}
-		return reflect.ValueOf(o.Secret).Elem()
+		return o.Secret
 	case pod.KindPersistentVolume:
 		o.Volume = &v1.PersistentVolume{}
-		return reflect.ValueOf(o.Volume).Elem()
+		return o.Volume
 	case pod.KindPersistentVolumeClaim:
 		o.Claim = &v1.PersistentVolumeClaim{}
-		return reflect.ValueOf(o.Claim).Elem()
+		return o.Claim
 	case pod.KindCSIDriver:
 		o.Driver = &storagev1.CSIDriver{}
-		return reflect.ValueOf(o.Driver).Elem()
+		return o.Driver
 	}
 	o.ConfigMap = &v1.ConfigMap{}
-	return reflect.ValueOf(o.ConfigMap).Elem()
+	return o.ConfigMap
 }
 
 // complete makes of a decoded object in place what an apiserver would store, and

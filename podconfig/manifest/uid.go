@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 )
 
 // uidScheme is hashed first, so that the UIDs of another scheme can never equal those
@@ -48,24 +49,24 @@ func sum(h hash.Hash) pod.UID {
 // deliberately relies on nothing but the YAML core schema: the UID must not depend on
 // the API's types or a JSON encoder's habits.
 func canonical(w *bufio.Writer, n *yaml.Node) {
-	n = resolve(n)
+	n = strictyaml.Resolve(n)
 	switch n.Kind {
 	case yaml.MappingNode:
-		fields := pairs(n, func(fault) {})
-		slices.SortFunc(fields, func(a, b pair) int { return strings.Compare(a.name, b.name) })
+		fields := strictyaml.Pairs(n, nil)
+		slices.SortFunc(fields, func(a, b strictyaml.Pair) int { return strings.Compare(a.Name, b.Name) })
 		w.WriteByte('{')
 		first := true
 		for _, f := range fields {
-			if v := resolve(f.value); v.Kind == yaml.ScalarNode && v.ShortTag() == "!!null" {
+			if v := strictyaml.Resolve(f.Value); v.Kind == yaml.ScalarNode && v.ShortTag() == "!!null" {
 				continue
 			}
 			if !first {
 				w.WriteByte(',')
 			}
 			first = false
-			w.WriteString(strconv.Quote(f.name))
+			w.WriteString(strconv.Quote(f.Name))
 			w.WriteByte(':')
-			canonical(w, f.value)
+			canonical(w, f.Value)
 		}
 		w.WriteByte('}')
 	case yaml.SequenceNode:

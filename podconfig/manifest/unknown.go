@@ -8,18 +8,15 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"podd/internal/strictyaml"
 	"podd/internal/suggest"
 )
 
 // unknownField is one that its object does not have.
 type unknownField struct {
-	pair
-	// path is that of the object, kind that of the document, and object the type.
-	path, kind string
-	object     reflect.Type
-	// written are the names of the object's other fields in the text: none of these is
-	// meant.
-	written []string
+	*strictyaml.Error
+	// name is the field's, and kind that of the document.
+	name, kind string
 }
 
 // newerFields are fields of a Pod that later versions of Kubernetes have, by the object's
@@ -50,17 +47,17 @@ var aliases = map[string]string{
 
 // fault is what is wrong, with the field that was meant: a sibling that was misspelt or
 // that others call so, or a field of another object.
-func (u *unknownField) fault() fault {
-	f := fault{line: u.key.Line, field: child(u.path, u.name), lenient: true, message: fmt.Sprintf("unknown field %q", shorten(u.name))}
-	if version := newerFields[u.object.Name()+"."+u.name]; version != "" {
+func (u *unknownField) fault(f fault) fault {
+	f.message = fmt.Sprintf("unknown field %q", shorten(u.name))
+	if version := newerFields[u.Type.Name()+"."+u.name]; version != "" {
 		f.message += ", which Kubernetes has since " + version
 		f.hint = "remove it, or wait for a podd of that version"
 		return f
 	}
-	known := fieldsOf(u.object)
-	free := slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return slices.Contains(u.written, name) })
+	known := strictyaml.FieldsOf(u.Type)
+	free := slices.DeleteFunc(slices.Clone(known.Names), func(name string) bool { return u.isWritten(name) })
 	if name := u.meant(free); name != "" {
-		f = f.by(replace(u.key, name, didYouMean(name).words))
+		f = f.by(replace(u.Node, name, didYouMean(name).words))
 		if want, ok := u.fits(known, name); !ok {
 			f.edit, f.hint = nil, f.hint+" It takes "+want
 		}
@@ -68,6 +65,12 @@ func (u *unknownField) fault() fault {
 	}
 	f.hint = u.elsewhere(known)
 	return f
+}
+
+// isWritten says that the object has a field of that name in the text, which thus is not
+// meant.
+func (u *unknownField) isWritten(name string) bool {
+	return slices.ContainsFunc(u.Fields, func(p strictyaml.Pair) bool { return p.Name == name })
 }
 
 // meant is the field of the same object that the name stands for, "" for none.
@@ -95,26 +98,26 @@ func beginsWord(rest string) bool { return rest != "" && (rest[0] < 'a' || rest[
 
 // fits says whether the field's value has the form that another field takes; want is that
 // form otherwise.
-func (u *unknownField) fits(known *fields, name string) (want string, ok bool) {
-	t := u.object.FieldByIndex(known.index[name]).Type
+func (u *unknownField) fits(known *strictyaml.Fields, name string) (want string, ok bool) {
+	t := u.Type.FieldByIndex(known.Index[name]).Type
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	form := formOf(u.value)
+	form := formOf(u.Value)
 	switch {
-	case u.value.Kind == yaml.ScalarNode && literalOf(u.value).kind == literalNull, t == bytesType:
+	case u.Value.Kind == yaml.ScalarNode && strictyaml.LiteralOf(u.Value).Kind == strictyaml.Null, t == bytesType:
 		return "", true
 	case t.Kind() == reflect.Slice:
 		return "a list", form == "a list"
-	case t.Kind() == reflect.Map, t.Kind() == reflect.Struct && t != quantityType && t != intOrStringType && !reflect.PointerTo(t).Implements(unmarshalerType):
+	case t.Kind() == reflect.Map, t.Kind() == reflect.Struct && t != quantityType && t != intOrStringType && !strictyaml.IsCustom(t):
 		return "an object", form == "an object"
 	}
-	return "a single value", u.value.Kind == yaml.ScalarNode
+	return "a single value", u.Value.Kind == yaml.ScalarNode
 }
 
 // elsewhere is the hint for a field that no other of its object stands for.
-func (u *unknownField) elsewhere(known *fields) string {
-	if u.name == "volumes" && slices.Contains(known.names, "volumeMounts") {
+func (u *unknownField) elsewhere(known *strictyaml.Fields) string {
+	if u.name == "volumes" && slices.Contains(known.Names, "volumeMounts") {
 		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
 	}
 	if name := u.beside(known); name != "" {
@@ -128,17 +131,17 @@ func (u *unknownField) elsewhere(known *fields) string {
 	}
 	const few = 14
 	switch {
-	case len(known.names) <= few:
-		return "known fields: " + strings.Join(known.names, ", ")
-	case u.path == "":
+	case len(known.Names) <= few:
+		return "known fields: " + strings.Join(known.Names, ", ")
+	case u.In == "":
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
 	return "there is no such field here, and none with a similar name; remove it"
 }
 
 // beside is the field that the name stands for where the object has that, too; "" for none.
-func (u *unknownField) beside(known *fields) string {
-	return u.like(slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return !slices.Contains(u.written, name) }))
+func (u *unknownField) beside(known *strictyaml.Fields) string {
+	return u.like(slices.DeleteFunc(slices.Clone(known.Names), func(name string) bool { return !u.isWritten(name) }))
 }
 
 // like is the one of some names that others call so, or that is misspelt; "" for none.
@@ -151,7 +154,7 @@ func (u *unknownField) like(names []string) string {
 
 // home is the object that has a field of the name, "" for none.
 func (u *unknownField) home() string {
-	home := homeOf(u.homeName(), withoutIndexes(u.path))
+	home := homeOf(u.homeName(), withoutIndexes(u.In))
 	if u.kind != "Pod" && !strings.HasPrefix(home, "metadata") {
 		return ""
 	}

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"podd/internal/strictyaml"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
@@ -41,7 +42,7 @@ func upstreamDecode[T any](text []byte) (*T, error) {
 
 // poddDecode is podd's, without defaulting and validation.
 func poddDecode[T any](text []byte) (*T, error) {
-	chunks := slices.Collect(split(text))
+	chunks := slices.Collect(strictyaml.Split(text))
 	if len(chunks) != 1 {
 		return nil, fmt.Errorf("%d documents", len(chunks))
 	}
@@ -52,8 +53,8 @@ func poddDecode[T any](text []byte) (*T, error) {
 			faults = append(faults, *bad)
 			return true
 		}
-		d := &filler{lines: map[string]int{}}
-		d.fill(reflect.ValueOf(p).Elem(), n, "")
+		d := &decoding{}
+		d.decode(n, p)
 		faults = append(faults, d.faults...)
 		return true
 	})
@@ -267,12 +268,12 @@ func TestManifestsAgreeWithUpstreamsDecoder(t *testing.T) {
 		if strings.HasSuffix(f.Name, ".want") {
 			continue
 		}
-		for c := range split(f.Data) {
-			got, err := poddDecode[v1.Pod](c.text)
-			if err != nil || got.Kind != "Pod" || bytes.TrimSpace(c.text)[0] == '{' && !json.Valid(c.text) {
+		for c := range strictyaml.Split(f.Data) {
+			got, err := poddDecode[v1.Pod](c.Text)
+			if err != nil || got.Kind != "Pod" || bytes.TrimSpace(c.Text)[0] == '{' && !json.Valid(c.Text) {
 				continue // the kubelet takes no row of objects, and no {a: b}
 			}
-			if differ := disagreement[v1.Pod](c.text); differ != "" {
+			if differ := disagreement[v1.Pod](c.Text); differ != "" {
 				t.Errorf("%s: %s", f.Name, differ)
 			}
 			compared++

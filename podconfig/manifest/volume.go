@@ -8,6 +8,7 @@ import (
 
 	"podd/internal/pod"
 	"podd/internal/podapi"
+	"podd/internal/strictyaml"
 )
 
 // completeVolume makes of a decoded PersistentVolume in place what an apiserver
@@ -58,9 +59,9 @@ func objectDoubts(o *pod.Object, lines map[string]int) []fault {
 // pointer to a struct that has one for each kind.
 func volumeKind(source any) string {
 	v := reflect.ValueOf(source).Elem()
-	known := fieldsOf(v.Type())
-	for _, name := range known.names {
-		if !v.FieldByIndex(known.index[name]).IsNil() {
+	known := strictyaml.FieldsOf(v.Type())
+	for _, name := range known.Names {
+		if !v.FieldByIndex(known.Index[name]).IsNil() {
 			return name
 		}
 	}

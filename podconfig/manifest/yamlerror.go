@@ -1,6 +1,10 @@
 package manifest
 
-import "strings"
+import (
+	"strings"
+
+	"podd/internal/strictyaml"
+)
 
 // yamlError is what go.yaml.in/yaml/v3 rejects a text for.
 type yamlError int
@@ -25,15 +29,12 @@ const (
 	yamlPanic
 )
 
-// gaveUp is the prefix of podd's own message about a panic of the parser.
-const gaveUp = "the parser gave up"
-
 // yamlTexts are the library's texts. The first that a message has counts.
 var yamlTexts = []struct {
 	text string
 	kind yamlError
 }{
-	{gaveUp, yamlPanic},
+	{strictyaml.GaveUp, yamlPanic},
 	{"unknown anchor", yamlNoAnchor},
 	{"mapping values are not allowed", yamlMapping},
 	{"did not find expected key", yamlNoKey},

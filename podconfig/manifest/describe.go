@@ -1,0 +1,70 @@
+package manifest
+
+import (
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"podd/internal/strictyaml"
+)
+
+// describe describes a value as a person sees it.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "null"
+	case "!!int", "!!float":
+		return "the number " + n.Value
+	case "!!bool":
+		return "the boolean " + n.Value
+	}
+	return "the string " + strconv.Quote(shorten(n.Value))
+}
+
+// formOf is describe without the value.
+func formOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "null"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a boolean"
+	}
+	return "a string"
+}
+
+// shorten keeps a message that shows a value readable.
+func shorten(s string) string {
+	const most = 80
+	return cut(s, most)
+}
+
+// cut omits the middle of a string with more characters than most.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	if r := []rune(s); len(r) > most {
+		return string(r[:most/2]) + "…" + string(r[len(r)-most/2:])
+	}
+	return s
+}
+
+// oldBoolean says whether Kubernetes reads the value as a boolean although it is a
+// string in YAML 1.2.
+func oldBoolean(n *yaml.Node) bool {
+	return n.Style == 0 && n.ShortTag() == "!!str" && strictyaml.LiteralOf(n).Kind == strictyaml.Bool
+}

@@ -1,0 +1,123 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"podd/internal/bytesize"
+	"podd/internal/strictyaml"
+)
+
+// explainField is the fault of a decoder's error in an object of that kind; without a
+// message for one that only follows from another.
+func explainField(e *strictyaml.Error, kind string) fault {
+	f := fault{line: e.Node.Line, field: e.Path, lenient: e.Lenient()}
+	switch e.Kind {
+	case strictyaml.Unknown:
+		return (&unknownField{Error: e, name: e.Node.Value, kind: kind}).fault(f)
+	case strictyaml.Duplicate:
+		return f.duplicate(e)
+	case strictyaml.Mistyped:
+		return mistyped(e, kind)
+	case strictyaml.BadKey:
+		f.message = "the key " + shorten(e.Node.Value) + " is " + whatItIs(e.Node) + " to Kubernetes"
+		return f.by(replace(e.Node, strconv.Quote(e.Node.Value), "put it in quotes: %s"))
+	case strictyaml.BadName:
+		f.message = "a field name must be a string, not " + formOf(e.Value)
+		f.hint = `is a template placeholder such as {{ … }} left in the file? Put it into quotes or fill it in`
+	case strictyaml.BadMerge:
+		const want = "<< takes an object (or a list of them), not "
+		f.message, f.plain = want+describe(e.Value), want+formOf(e.Value)
+	case strictyaml.TooLarge:
+		what, hint := "pod", "a Pod has a few dozen containers, variables and mounts; "
+		if kind != "Pod" {
+			what, hint = kind, "the values of a ConfigMap or Secret may have 1 MiB; "
+		}
+		f.message = "the " + what + " exceeds the limit of " + bytesize.Mebibytes(maxPodValues) + " of memory here"
+		f.hint = hint + rightFile
+	}
+	return f
+}
+
+// whatItIs describes an unquoted value.
+func whatItIs(n *yaml.Node) string {
+	switch lit := strictyaml.LiteralOf(n); lit.Kind {
+	case strictyaml.Bool:
+		return "a boolean"
+	case strictyaml.Number:
+		return "the number " + lit.Text
+	case strictyaml.Null:
+		return "null"
+	}
+	return "not a string"
+}
+
+const dash = "- "
+
+// duplicate is the fault of a field that is there twice. Where the dash of another entry
+// of a list is missing, that is the fault, and the fields of that entry have none.
+func (f fault) duplicate(e *strictyaml.Error) fault {
+	key := strictyaml.Resolve(e.Node)
+	begins := missingDashes(e)
+	switch {
+	case slices.Contains(begins, e.Node):
+		f.second = e.Object.Content[0].Line
+		f.message = fmt.Sprintf("the field %q is here again: another entry of the list begins on this line, and its dash is missing", shorten(key.Value))
+		return f.by(edit{line: key.Line, column: key.Column - len(dash), old: "  " + key.Value, new: dash + key.Value, words: `write "%s", with the dash two columns to the left`})
+	case len(begins) > 0 && f.line >= begins[0].Line:
+		return fault{}
+	}
+	f.message, f.second = fmt.Sprintf("duplicate field %q", shorten(key.Value)), e.First.Line
+	f.hint = "only one of them takes effect; remove the other"
+	return f
+}
+
+// missingDashes returns the fields of a list's entry with which other entries begin, if it
+// looks as if their dashes were missing: the entry's first field is there again, and what
+// follows it makes another entry of the same kind.
+func missingDashes(e *strictyaml.Error) (begins []*yaml.Node) {
+	n := e.Object
+	if n == nil || !strings.HasSuffix(e.In, "]") || e.Type.Kind() != reflect.Struct || n.Style&yaml.FlowStyle != 0 || n.Content[0].Column <= len(dash) {
+		return nil
+	}
+	var entries [][]string
+	first := n.Content[0]
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode || key.Column != first.Column {
+			return nil
+		}
+		if key.Value == first.Value {
+			entries = append(entries, nil)
+			if i > 0 {
+				begins = append(begins, key)
+			}
+		}
+		last := &entries[len(entries)-1]
+		if slices.Contains(*last, key.Value) {
+			return nil
+		}
+		*last = append(*last, key.Value)
+	}
+	for _, entry := range entries[1:] {
+		if !alike(entries[0], entry) {
+			return nil
+		}
+	}
+	return begins
+}
+
+// alike says that two entries of a list, which begin with the same field, have what each
+// needs: another field in common, no other, or those of a variable.
+func alike(a, b []string) bool {
+	variable := func(entry []string) bool {
+		return slices.Contains(entry, "value") || slices.Contains(entry, "valueFrom")
+	}
+	common := slices.ContainsFunc(b[1:], func(name string) bool { return slices.Contains(a[1:], name) })
+	return common || len(a) == 1 && len(b) == 1 || len(b) > 1 && variable(a) && variable(b)
+}
