@@ -109,10 +109,16 @@ var arrows = map[string]map[string]string{
 	"admission":           {},
 	"podconfig":           {},
 	"podconfig/manifest": {
-		"internal/podapi":     "the one authority on valid Pods and objects",
+		"internal/podapi":           "the one authority on valid Pods and objects",
+		"podconfig/manifest/advice": "what its writer is told",
+		"internal/suggest":          "hints at misspelt fields",
+		"internal/strictyaml":       "reads the text",
+		"internal/bytesize":         "sizes in messages",
+	},
+	"podconfig/manifest/advice": {
+		"internal/strictyaml": "the errors that it explains",
 		"internal/mask":       "what stands in place of a Secret's values",
 		"internal/suggest":    "hints at misspelt fields",
-		"internal/strictyaml": "reads the text",
 		"internal/bytesize":   "sizes in messages",
 	},
 	"podconfig/manifest/hostile": {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ type Options struct {
 
 // Decoded is what Decode found besides the errors.
 type Decoded struct {
+	Root *yaml.Node
 	// Lines has the line of each field path that the type has.
 	Lines map[string]int
 	// Memory is that of the decoded form, in bytes.
@@ -31,10 +33,25 @@ type Decoded struct {
 	JSON []byte
 }
 
+// Line is that of a path, or of its nearest parent that the text contains.
+func (d *Decoded) Line(path string) int {
+	for {
+		if line, ok := d.Lines[path]; ok {
+			return line
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return d.Lines[""]
+		}
+		path = path[:cut]
+	}
+}
+
 // Decode decodes a document into the value that into points to. It leaves the value
 // alone if any error but unknown and duplicate fields was reported.
-func Decode(n *yaml.Node, into any, opt Options) Decoded {
-	d := &decoder{opt: opt, Decoded: Decoded{Lines: map[string]int{"": Resolve(n).Line}}}
+func Decode(n *yaml.Node, into any, opt Options) *Decoded {
+	root := Resolve(n)
+	d := &decoder{opt: opt, Decoded: &Decoded{Root: root, Lines: map[string]int{"": root.Line}}}
 	d.text = json.NewEncoder(&d.out)
 	d.text.SetEscapeHTML(false)
 	d.value(reflect.TypeOf(into).Elem(), n, "")
@@ -42,7 +59,7 @@ func Decode(n *yaml.Node, into any, opt Options) Decoded {
 	if !d.bad && !d.done {
 		strict, err := kjson.UnmarshalStrict(d.JSON, into)
 		if err = errors.Join(append(strict, err)...); err != nil { // the checks are at fault
-			d.report(&Error{Kind: Mistyped, Node: Resolve(n), Type: reflect.TypeOf(into).Elem(), Err: err})
+			d.report(&Error{Kind: Mistyped, Node: root, Type: reflect.TypeOf(into).Elem(), Err: err})
 		}
 	}
 	return d.Decoded
@@ -52,7 +69,7 @@ func Decode(n *yaml.Node, into any, opt Options) Decoded {
 // apiserver's decoder allows (podconfig/manifest,
 // TestStructureAgreesWithUpstreamsDecoder).
 type decoder struct {
-	Decoded
+	*Decoded
 	opt Options
 	out bytes.Buffer
 	// text writes strings to out.
@@ -79,7 +96,7 @@ func (d *decoder) spend(bytes int, n *yaml.Node, path string) bool {
 		return true
 	}
 	if before <= d.opt.Memory {
-		d.report(&Error{Kind: TooLarge, Path: path, Node: n})
+		d.report(&Error{Kind: TooLarge, Path: path, Node: n, Most: d.opt.Memory})
 	}
 	return false
 }

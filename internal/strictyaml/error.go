@@ -45,6 +45,8 @@ type Error struct {
 	Type reflect.Type
 	// Err may show the value.
 	Err error
+	// Most is Options.Memory, for TooLarge.
+	Most int
 }
 
 // Error shows no value.

@@ -25,9 +25,6 @@ type JSONError struct {
 
 func (e *JSONError) Error() string { return e.Err.Error() }
 
-// TooDeep says that encoding/json found the text nested more deeply than it goes.
-func (e *JSONError) TooDeep() bool { return strings.Contains(e.Error(), "exceeded max depth") }
-
 // skipped decodes any JSON value and discards it.
 type skipped struct{}
 
@@ -45,6 +42,10 @@ func JSON(text []byte, b Bounds, each func(*yaml.Node, error) bool) error {
 		}
 		dec := json.NewDecoder(bytes.NewReader(text[at:]))
 		if err := dec.Decode(&skipped{}); err != nil {
+			if s, ok := errors.AsType[*json.SyntaxError](err); ok && strings.Contains(err.Error(), "exceeded max depth") {
+				each(nil, &BoundError{Bound: BoundDepth, Line: lines.of(at + int(s.Offset) - 1), Bounds: b})
+				return nil
+			}
 			return &JSONError{Err: err, At: at, Objects: objects}
 		}
 		end := at + int(dec.InputOffset())

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -14,31 +13,33 @@ import (
 
 	"podd/internal/pod"
 	"podd/internal/podapi"
+	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // admit completes a decoded pod in place and returns what is wrong with it, in this
 // order: the errors of upstream's validation, violations of the rules of static pods,
 // and what podd does not support yet.
-func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []fault {
+func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 	given, namespace := p.Name, p.Namespace
 	parts := exported(p, opt.NodeName)
 	foreign := pathsOf(parts)
 	clean(p, opt)
 	podapi.Default(p)
-	out := verdicts(p, content, lines, foreign)
+	out := verdicts(p, text, foreign)
 	if len(parts) > 0 {
-		out = append(out, takeOut(parts, lines))
+		out = append(out, takeOut(parts, text))
 	}
 	add := func(path, message, hint string) {
 		if len(out) > maxProblems || covers(foreign, path) {
 			return // and the last one says that there are more
 		}
 		for _, f := range out {
-			if f.field == path || strings.HasPrefix(f.field, path+".") || strings.HasPrefix(f.field, path+"[") {
+			if f.Field == path || strings.HasPrefix(f.Field, path+".") || strings.HasPrefix(f.Field, path+"[") {
 				return // one sentence a field: the first authority has spoken
 			}
 		}
-		out = append(out, fault{line: lineOf(lines, path), field: path, message: message, hint: hint})
+		out = append(out, advice.Fault{Line: text.Line(path), Field: path, Message: message, Hint: hint})
 	}
 	for _, r := range apiReferences(p) {
 		add(r.path, "static pods may not reference "+r.resource, r.hint)
@@ -57,9 +58,9 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 	p.Name = staticName(given, opt.NodeName)
 	if msgs := validation.IsDNS1123Subdomain(p.Name); len(out) == 0 && len(msgs) > 0 {
 		add("metadata.name", fmt.Sprintf("the pod's full name %q (its name, a dash and the node's name) is not valid: %s",
-			shorten(p.Name), msgs[0]), "use a shorter name")
+			advice.Shorten(p.Name), msgs[0]), "use a shorter name")
 	}
-	p.UID = identity(opt, namespace, given, content)
+	p.UID = identity(opt, namespace, given, text.Root)
 	if n := len(pod.LogDirectory(p.Namespace, p.Name, p.UID)) - pod.LongestFileName; len(out) == 0 && n > 0 {
 		add("metadata.name", fmt.Sprintf("the pod cannot start: the name of its log directory (namespace, name, a dash and the node's name, UID) is %d bytes longer than the %d of a file name",
 			n, pod.LongestFileName), fmt.Sprintf("use a name or a namespace that is at least %d characters shorter", n))
@@ -71,63 +72,36 @@ func admit(p *v1.Pod, opt Options, lines map[string]int, content *yaml.Node) []f
 // verdicts are upstream's validation errors, except those that are reported
 // separately. Of several for one field and value the first is kept; one for a request
 // that defaulting copied from a limit only repeats that of the limit.
-func verdicts(p *v1.Pod, content *yaml.Node, lines map[string]int, apart map[string]bool) []fault {
-	var out []fault
+func verdicts(p *v1.Pod, text *strictyaml.Decoded, apart map[string]bool) []advice.Fault {
+	var out []advice.Fault
 	told := map[string]bool{}
 	volumes := map[string]bool{}
 	for _, v := range p.Spec.Volumes {
 		volumes[v.Name] = true
 	}
-	nameless := namelessVolume(p)
+	nameless := advice.NameOfNameless(p)
 	errs := podapi.Validate(p)
 	for i, e := range errs {
 		key := fmt.Sprint(e.Field, e.Type, e.BadValue)
-		if _, written := lines[e.Field]; !written {
+		if _, written := text.Lines[e.Field]; !written {
 			if limit := strings.Replace(e.Field, ".requests[", ".limits[", 1); limit != e.Field {
 				key = fmt.Sprint(limit, e.Type, e.BadValue)
 			}
 		}
 		// Upstream does not count an invalid volume, and then reports it as missing
 		// at each of its mounts.
-		follows := e.Type == field.ErrorTypeNotFound && (volumes[badText(e)] || badText(e) == nameless.mountedAs)
+		follows := e.Type == field.ErrorTypeNotFound && (volumes[advice.BadText(e)] || advice.BadText(e) == nameless)
 		if told[key] || follows || covers(apart, e.Field) {
 			continue
 		}
 		told[key] = true
 		if len(out) == maxProblems {
-			return append(out, fault{line: lineOf(lines, e.Field), field: "spec",
-				message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), hint: "fix the ones above first"})
+			return append(out, advice.Fault{Line: text.Line(e.Field), Field: "spec",
+				Message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), Hint: "fix the ones above first"})
 		}
-		out = append(out, objection(e, p, lines).corrected(e, p, content))
+		out = append(out, advice.Invalid(e, p, text))
 	}
 	return out
-}
-
-// objection converts one of the apiserver's errors into a fault with its line and a
-// remedy.
-func objection(e *field.Error, p *v1.Pod, lines map[string]int) fault {
-	if _, written := lines[e.Field]; e.Field == "spec.nodeName" && e.Type == field.ErrorTypeForbidden && len(p.Spec.SchedulingGates) > 0 {
-		const gates = "spec.schedulingGates"
-		f := fault{line: lineOf(lines, gates), field: gates, hint: "remove them",
-			message: "a pod that is assigned to its node may not have scheduling gates: there is no scheduler here that would wait for them"}
-		if written {
-			f.message += ", nor is nodeName needed"
-		}
-		return f
-	}
-	return fault{line: lineOf(lines, exact(e, p)), field: e.Field, message: verdict(e), hint: advise(e, p)}
-}
-
-// exact is the path of the label or annotation that an error about all of them is
-// about, else the error's own.
-func exact(e *field.Error, p *v1.Pod) string {
-	texts := map[string]map[string]string{"metadata.labels": p.Labels, "metadata.annotations": p.Annotations, "spec.nodeSelector": p.Spec.NodeSelector}[e.Field]
-	for k, v := range texts {
-		if bad := badText(e); bad != "" && (k == bad || v == bad) {
-			return e.Field + "[" + k + "]"
-		}
-	}
-	return e.Field
 }
 
 // clean sets what the node decides about its pods and drops what only an apiserver
@@ -204,51 +178,3 @@ func annotate(p *v1.Pod, opt Options) {
 
 // staticName is upstream's: names of static pods are unique in a cluster.
 func staticName(name, node string) string { return name + "-" + strings.ToLower(node) }
-
-// lineOf finds the line of a path, or of its nearest parent that the manifest
-// contains.
-func lineOf(lines map[string]int, path string) int {
-	for {
-		if line, ok := lines[path]; ok {
-			return line
-		}
-		cut := strings.LastIndexAny(path, ".[")
-		if cut < 0 {
-			return lines[""]
-		}
-		path = path[:cut]
-	}
-}
-
-// verdict is the apiserver's message, without the dump of a whole object that some of
-// them show as the invalid value, and of bounded length.
-func verdict(e *field.Error) string {
-	switch v := e.BadValue.(type) {
-	case nil, string, bool, int, int32, int64, float64:
-		if s, ok := v.(string); ok {
-			short := *e
-			short.BadValue = shorten(s)
-			return short.ErrorBody()
-		}
-		return e.ErrorBody()
-	case fmt.Stringer: // quantities
-		short := *e
-		short.BadValue = shorten(v.String())
-		return short.ErrorBody()
-	}
-	if text := value(e); text != "" && e.Type == field.ErrorTypeNotSupported {
-		short := *e
-		if short.BadValue = shorten(text); len(e.Detail) > 500 {
-			short.Detail = "" // of a list that long advise names the nearest
-		}
-		return short.ErrorBody()
-	}
-	switch e.Type {
-	case field.ErrorTypeRequired, field.ErrorTypeForbidden, field.ErrorTypeTooLong, field.ErrorTypeInternal:
-		return e.ErrorBody() // shows no value
-	}
-	if body := e.ErrorBody(); len(body) <= 200 {
-		return body
-	}
-	return e.Type.String() + ": " + e.Detail
-}

@@ -47,26 +47,5 @@ const (
 	maxField = 300
 )
 
-const rightFile = "is this the right file?"
-
 // limits are those of one document.
 var limits = strictyaml.Bounds{Bytes: maxDocument, Marks: maxMarks, Nodes: maxNodes, Text: maxText, Depth: maxDepth}
-
-// explainBound is the fault of a document that exceeds a bound.
-func explainBound(e *strictyaml.BoundError) fault {
-	f := fault{line: e.Line, message: e.Error(), bound: e.Bound == strictyaml.BoundMarks}
-	switch e.Bound {
-	case strictyaml.BoundBytes:
-		f.hint = "an apiserver does not accept larger objects either; " + rightFile
-	case strictyaml.BoundMarks, strictyaml.BoundNodes:
-		f.hint = "a Pod has a few hundred; " + rightFile
-	case strictyaml.BoundDepth:
-		f.hint = "a Pod needs about 15; " + rightFile
-	case strictyaml.BoundAliases:
-		f.hint = "this looks like an alias bomb; write the values out"
-	case strictyaml.BoundCycle:
-		f.hint = "write the value out"
-		f.plain, f.plainHint = "an alias refers to the object that contains it", f.hint
-	}
-	return f
-}

@@ -7,6 +7,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"podd/internal/podapi"
+	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // completeDriver makes of a decoded CSIDriver in place what an apiserver would store.
@@ -18,15 +20,15 @@ func completeDriver(d *storagev1.CSIDriver) {
 }
 
 // unsupportedDriver is what a valid CSIDriver asks for and only a cluster has.
-func unsupportedDriver(d *storagev1.CSIDriver, lines map[string]int) []fault {
-	var out []fault
+func unsupportedDriver(d *storagev1.CSIDriver, text *strictyaml.Decoded) []advice.Fault {
+	var out []advice.Fault
 	refuse := func(path, message, hint string) {
-		out = append(out, fault{line: lineOf(lines, path), field: path, message: message, hint: hint})
+		out = append(out, advice.Fault{Line: text.Line(path), Field: path, Message: message, Hint: hint})
 	}
 	// Inline volumes are never attached.
 	if *d.Spec.AttachRequired && slices.Contains(d.Spec.VolumeLifecycleModes, storagev1.VolumeLifecyclePersistent) {
 		written := "attachRequired: true"
-		if lines["spec.attachRequired"] == 0 {
+		if text.Lines["spec.attachRequired"] == 0 {
 			written += ", which is the default"
 		}
 		refuse("spec.attachRequired", fmt.Sprintf("nothing attaches volumes without a cluster (%s)", written),

@@ -13,6 +13,7 @@ import (
 
 	"podd/internal/pod"
 	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // Options describe where a manifest comes from and for which node it is.
@@ -72,22 +73,22 @@ func Decode(data []byte, opt Options) Result { return decode(data, opt).Result }
 func decode(data []byte, opt Options) *reader {
 	r := &reader{opt: opt, maybeSecret: sync.OnceValue(func() bool { return maybeSecret(data) })}
 	if message, hint := unreadable(data); message != "" {
-		r.add(fault{line: badUTF8Line(data[:min(len(data), MaxBytes)]), message: message, hint: hint}, Failed{})
+		r.add(advice.Fault{Line: badUTF8Line(data[:min(len(data), MaxBytes)]), Message: message, Hint: hint}, Failed{})
 		r.Failed = append(r.Failed, Failed{})
 		return r
 	}
 	documents := 0 // those of nothing, too
 	for c := range strictyaml.Split(data) {
 		r.base, r.text, r.found = c.Line-1, c.Text, nil
-		parse(c, func(n *yaml.Node, bad *fault) bool {
+		parse(c, func(n *yaml.Node, bad *advice.Fault) bool {
 			r.Documents++
 			if documents++; documents > maxDocuments {
 				r.exceed(n, fmt.Sprintf("the manifest has more than %d documents", maxDocuments))
 			} else if bad != nil {
-				if bad.bound {
-					r.found = []*leftover{}
+				if bad.Bound {
+					r.found = []*advice.Leftover{}
 				}
-				r.fail([]fault{*bad}, Failed{})
+				r.fail([]advice.Fault{*bad}, Failed{})
 			} else {
 				r.document(strictyaml.Resolve(n))
 			}
@@ -103,7 +104,7 @@ func decode(data []byte, opt Options) *reader {
 		if len(bytes.TrimSpace(data)) > 0 {
 			message = "the file contains only comments and blank lines, no manifest"
 		}
-		r.add(fault{message: message, hint: "write a Pod into it, or remove the file to stop its pods"}, Failed{})
+		r.add(advice.Fault{Message: message, Hint: "write a Pod into it, or remove the file to stop its pods"}, Failed{})
 		r.Failed = append(r.Failed, Failed{})
 	}
 	return r
@@ -121,7 +122,7 @@ type reader struct {
 	// text is that chunk's, and found what other tools left in it, searched once
 	// something is wrong with it.
 	text  []byte
-	found []*leftover
+	found []*advice.Leftover
 	// described counts the pods and named the objects, valid or not; values is the
 	// memory that they take, in bytes.
 	described, named, values int
@@ -129,9 +130,9 @@ type reader struct {
 	problems, warnings int
 	// edits are those that the hints of Problems ask for, nil where one asks for none; their
 	// lines are those of the manifest.
-	edits []*edit
+	edits []*advice.Edit
 	// beyond is why the manifest is rejected as a whole.
-	beyond *fault
+	beyond *advice.Fault
 }
 
 // exceed records that the manifest exceeds a bound; n is where, or nil.
@@ -139,27 +140,27 @@ func (r *reader) exceed(n *yaml.Node, message string) {
 	if r.beyond != nil {
 		return
 	}
-	r.beyond = &fault{message: message, hint: "podd uses none of it; is this the right file? one machine has a few dozen Pods"}
+	r.beyond = &advice.Fault{Message: message, Hint: "podd uses none of it; is this the right file? one machine has a few dozen Pods"}
 	if n != nil {
-		r.beyond.line = n.Line
+		r.beyond.Line = n.Line
 	}
 }
 
 // refuse makes the result that of a manifest that exceeds a bound: like that of one that is
 // too large, it is empty, and what the manifest had before stays.
 func (r *reader) refuse() {
-	r.Result, r.found, r.problems, r.edits = Result{Documents: r.Documents}, []*leftover{}, 0, nil
-	r.fail([]fault{*r.beyond}, Failed{})
+	r.Result, r.found, r.problems, r.edits = Result{Documents: r.Documents}, []*advice.Leftover{}, 0, nil
+	r.fail([]advice.Fault{*r.beyond}, Failed{})
 }
 
-func (r *reader) add(f fault, of Failed) { r.tell(f, of, false) }
+func (r *reader) add(f advice.Fault, of Failed) { r.tell(f, of, false) }
 
 // warn is add for what does not keep a pod from running.
-func (r *reader) warn(f fault, of Failed) { r.tell(f, of, true) }
+func (r *reader) warn(f advice.Fault, of Failed) { r.tell(f, of, true) }
 
 // tell adds a problem, or one that says that there are more. Warnings are counted
 // separately, so that they never hide a problem.
-func (r *reader) tell(f fault, of Failed, warning bool) {
+func (r *reader) tell(f advice.Fault, of Failed, warning bool) {
 	told, what := &r.problems, "problems"
 	if warning {
 		told, what = &r.warnings, "warnings"
@@ -168,32 +169,32 @@ func (r *reader) tell(f fault, of Failed, warning bool) {
 	case *told > maxProblems+1:
 		return
 	case *told > maxProblems:
-		f = fault{line: f.line, message: "there are more " + what + " after this one", hint: "fix the ones above first"}
+		f = advice.Fault{Line: f.Line, Message: "there are more " + what + " after this one", Hint: "fix the ones above first"}
 	}
-	if f.second > 0 {
-		f.message += fmt.Sprintf(" (first on line %d)", f.second+r.base)
+	if f.Second > 0 {
+		f.Message += fmt.Sprintf(" (first on line %d)", f.Second+r.base)
 	}
-	p := pod.Problem{Origin: r.opt.shown(), Document: r.Documents, Field: cut(f.field, maxField), Pod: shorten(of.Pod),
-		Message: f.message, Hint: f.hint, Warning: warning, Since: r.opt.Now}
-	if f.line > 0 {
-		p.Line = f.line + r.base
+	p := pod.Problem{Origin: r.opt.shown(), Document: r.Documents, Field: advice.Cut(f.Field, maxField), Pod: advice.Shorten(of.Pod),
+		Message: f.Message, Hint: f.Hint, Warning: warning, Since: r.opt.Now}
+	if f.Line > 0 {
+		p.Line = f.Line + r.base
 	}
 	if of.Object.Kind != "" && of.Object.Name != "" {
-		p.Object = shorten(of.Object.String())
+		p.Object = advice.Shorten(of.Object.String())
 	}
-	r.Problems, r.edits = append(r.Problems, p), append(r.edits, f.edit.below(r.base))
+	r.Problems, r.edits = append(r.Problems, p), append(r.edits, f.Edit.Below(r.base))
 }
 
 // fail records why a pod, an object or a document is unusable.
-func (r *reader) fail(faults []fault, of Failed) {
+func (r *reader) fail(faults []advice.Fault, of Failed) {
 	if r.found == nil && len(r.text) <= maxDocument {
-		r.found = leftovers(r.text)
+		r.found = advice.Leftovers(r.text)
 	}
-	faults = retell(r.found, faults)
-	slices.SortStableFunc(faults, func(a, b fault) int { return a.line - b.line })
+	faults = advice.Retell(r.found, faults)
+	slices.SortStableFunc(faults, func(a, b advice.Fault) int { return a.Line - b.Line })
 	for _, f := range faults {
-		if f.plain != "" && r.maybeSecret() {
-			f.message, f.hint, f.edit = f.plain, f.plainHint, nil
+		if f.Plain != "" && r.maybeSecret() {
+			f.Message, f.Hint, f.Edit = f.Plain, f.PlainHint, nil
 		}
 		r.add(f, of)
 	}

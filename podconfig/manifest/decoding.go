@@ -3,8 +3,8 @@ package manifest
 import (
 	"go.yaml.in/yaml/v3"
 
-	"podd/internal/pod"
 	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // decoding is the decoding of one pod or object.
@@ -14,19 +14,15 @@ type decoding struct {
 	// names.
 	kind       string
 	validation Validation
-	faults     []fault
+	faults     []advice.Fault
 	// warnings are faults that the pod may have, see Validation.
-	warnings []fault
-	// lines has the line of each field path.
-	lines map[string]int
-	// values is the approximate memory of the decoded form, in bytes.
-	values int
+	warnings []advice.Fault
+	*strictyaml.Decoded
 }
 
 // decode decodes n into the value that into points to.
 func (d *decoding) decode(n *yaml.Node, into any) {
-	got := strictyaml.Decode(n, into, strictyaml.Options{Memory: maxPodValues, Report: d.report})
-	d.lines, d.values = got.Lines, got.Memory
+	d.Decoded = strictyaml.Decode(n, into, strictyaml.Options{Memory: maxPodValues, Report: d.report})
 }
 
 // report takes an error and says whether another one would be reported.
@@ -39,11 +35,7 @@ func (d *decoding) report(e *strictyaml.Error) bool {
 		to = &d.warnings
 	}
 	if len(*to) <= maxProblems {
-		if f := explainField(e, d.kind); f.message != "" {
-			if d.kind == pod.KindSecret {
-				f = hushed(f)
-			}
-			f.plain = "" // it is known what it is
+		if f := advice.Field(e, d.kind); f.Message != "" {
 			*to = append(*to, f)
 		}
 	}

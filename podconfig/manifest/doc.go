@@ -1,21 +1,16 @@
 // Package manifest turns the bytes of a manifest into pods that podd can run,
 // or into sentences that help the person who wrote it.
 //
-//	bytes ─► split ─► parse ─► fill ─► default ─► validate ─► rules ─► *pod.Desired
-//	         (---)    (nodes)  (strict) └─ internal/podapi ─┘  (static pods)
+//	bytes ─► split ─► parse ─► decode ─► default ─► validate ─► rules ─► *pod.Desired
+//	         └─ internal/strictyaml ─┘   └─ internal/podapi ─┘  (static pods)
 //
-// It owns: the text (byte order marks, line breaks, several documents, YAML and
-// JSON), decoding with the line and the path of everything, strict or as lenient as
-// Validation says, the bounds of it all (bounds.go), the order of the checks, the
-// rules of a pod without an apiserver, what podd does not support yet (notyet.go),
-// what is valid and probably a mistake (warn.go, slips.go), what makes a text
-// unparsable (explain.go, leftover.go), and the identity of a static pod (uid.go). It
-// leaves to others: where the bytes come from (podconfig/file, podconfig/http), which
-// of two pods of one name runs (podconfig), and what is a valid Pod
-// (internal/podapi).
-//
-// A scalar means what Kubernetes makes of it (scalar.go): YAML 1.1, converted to
-// JSON.
+// It owns: the order of the checks, strict or as lenient as Validation says, the bounds
+// of it all (bounds.go), the rules of a pod without an apiserver, what podd does not
+// support yet (notyet.go), what pods need of other objects (missing.go), and the
+// identity of a static pod (uid.go). It leaves to others: where the bytes come from
+// (podconfig/file, podconfig/http), how they are parsed and decoded
+// (internal/strictyaml), which of two pods of one name runs (podconfig), what is a
+// valid Pod (internal/podapi), and what its writer is told (podconfig/manifest/advice).
 //
 // Promises: Decode is pure; it neither blocks nor reads anything, is safe for
 // concurrent use, and does not panic, whatever the input. Its cost is linear in the

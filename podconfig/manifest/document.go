@@ -11,14 +11,8 @@ import (
 	"podd/internal/bytesize"
 	"podd/internal/pod"
 	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
-
-// header is what determines the kind of a document.
-type header struct{ apiVersion, kind *yaml.Node }
-
-func headerOf(n *yaml.Node) header {
-	return header{apiVersion: strictyaml.Lookup(n, "apiVersion"), kind: strictyaml.Lookup(n, "kind")}
-}
 
 func (r *reader) document(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
@@ -26,22 +20,18 @@ func (r *reader) document(n *yaml.Node) {
 			r.Documents--
 			return
 		}
-		f := fault{line: n.Line, message: "the document is " + describe(n) + ", not a Pod", hint: begin}
-		if !strings.HasPrefix(n.Value, "<") { // HTML of a server
-			f.plain, f.plainHint = "the document is "+formOf(n)+", not a Pod", begin
-		}
-		r.fail([]fault{f}, Failed{})
+		r.fail([]advice.Fault{advice.NoObject(n)}, Failed{})
 		return
 	}
-	if f := needless(n); f != nil {
+	if f := advice.Needless(n); f != nil {
 		r.warn(*f, Failed{})
 		return
 	}
-	if f := checkHeader(n); f != nil {
-		r.fail([]fault{*f}, r.unknown(n))
+	if f := advice.CheckHeader(n); f != nil {
+		r.fail([]advice.Fault{*f}, r.unknown(n))
 		return
 	}
-	switch kind := headerOf(n).kind.Value; {
+	switch kind := advice.HeaderOf(n).Kind.Value; {
 	case kind == "Pod":
 		r.pod(n, "")
 	case slices.Contains(pod.ObjectKinds, kind):
@@ -71,52 +61,52 @@ func (r *reader) list(n *yaml.Node, kind string) {
 }
 
 // listFaults are the faults of a list itself; items may be nil.
-func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []fault {
-	var faults []fault
-	report := func(f fault) {
+func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []advice.Fault {
+	var faults []advice.Fault
+	report := func(f advice.Fault) {
 		switch {
-		case len(faults) > maxProblems, f.lenient && r.opt.Validation == Ignore:
-		case f.lenient && r.opt.Validation == Warn:
+		case len(faults) > maxProblems, f.Lenient && r.opt.Validation == Ignore:
+		case f.Lenient && r.opt.Validation == Warn:
 			r.warn(f, Failed{})
 		default:
 			faults = append(faults, f)
 		}
 	}
-	for _, p := range strictyaml.Pairs(n, func(e *strictyaml.Error) { report(explainField(e, "")) }) {
+	for _, p := range strictyaml.Pairs(n, func(e *strictyaml.Error) { report(advice.Field(e, "")) }) {
 		if known := []string{"apiVersion", "kind", "metadata", "items"}; !slices.Contains(known, p.Name) {
-			report(fault{line: p.Key.Line, field: p.Name, message: fmt.Sprintf("unknown field %q", shorten(p.Name)),
-				hint: "a " + kind + " has apiVersion, kind, metadata and items", lenient: true})
+			report(advice.Fault{Line: p.Key.Line, Field: p.Name, Message: fmt.Sprintf("unknown field %q", advice.Shorten(p.Name)),
+				Hint: "a " + kind + " has apiVersion, kind, metadata and items", Lenient: true})
 		}
 	}
 	if items != nil && items.Kind != yaml.SequenceNode && items.ShortTag() != "!!null" {
 		const hint = `begin each entry with "- "`
-		faults = append(faults, fault{line: items.Line, field: "items", message: "got " + describe(items) + ", want a list", hint: hint,
-			plain: "got " + formOf(items) + ", want a list", plainHint: hint})
+		faults = append(faults, advice.Fault{Line: items.Line, Field: "items", Message: "got " + advice.Describe(items) + ", want a list", Hint: hint,
+			Plain: "got " + advice.Form(items) + ", want a list", PlainHint: hint})
 	}
 	return faults
 }
 
 // item decodes one entry of a list of that kind; prefix is its path.
 func (r *reader) item(n *yaml.Node, list, prefix string) {
-	if f := needless(n); f != nil && list == "List" {
-		f.field = prefix + f.field
+	if f := advice.Needless(n); f != nil && list == "List" {
+		f.Field = prefix + f.Field
 		r.warn(*f, Failed{})
 		return
 	}
-	h, of := headerOf(n), strings.TrimSuffix(list, "List")
-	f, kind := checkHeader(n), of
-	if of != "" && h.kind == nil && h.apiVersion == nil && n.Kind == yaml.MappingNode {
+	h, of := advice.HeaderOf(n), strings.TrimSuffix(list, "List")
+	f, kind := advice.CheckHeader(n), of
+	if of != "" && h.Kind == nil && h.APIVersion == nil && n.Kind == yaml.MappingNode {
 		f = nil // the list says what its items are
-	} else if h.kind != nil {
-		kind = h.kind.Value
+	} else if h.Kind != nil {
+		kind = h.Kind.Value
 	}
 	switch {
 	case f != nil:
-		f.field = strings.TrimSuffix(prefix+f.field, ".")
-		r.fail([]fault{*f}, r.unknown(n))
+		f.Field = strings.TrimSuffix(prefix+f.Field, ".")
+		r.fail([]advice.Fault{*f}, r.unknown(n))
 	case strings.HasSuffix(kind, "List"), of != "" && kind != of:
-		r.fail([]fault{{line: n.Line, field: prefix + "kind", message: "a " + list + " cannot hold a " + kind,
-			hint: "write it as a document of its own, after a line ---"}}, Failed{})
+		r.fail([]advice.Fault{{Line: n.Line, Field: prefix + "kind", Message: "a " + list + " cannot hold a " + kind,
+			Hint: "write it as a document of its own, after a line ---"}}, Failed{})
 	case kind == "Pod":
 		r.pod(n, prefix)
 	default:
@@ -124,16 +114,9 @@ func (r *reader) item(n *yaml.Node, list, prefix string) {
 	}
 }
 
-func scalar(n *yaml.Node) string {
-	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		return ""
-	}
-	return n.Value
-}
-
 // keyOf is an object's key, as far as a broken document shows it.
 func keyOf(n *yaml.Node, kind string) pod.ObjectKey {
-	key := pod.ObjectKey{Kind: kind, Namespace: scalar(strictyaml.Lookup(n, "metadata", "namespace")), Name: scalar(strictyaml.Lookup(n, "metadata", "name"))}
+	key := pod.ObjectKey{Kind: kind, Namespace: advice.Scalar(strictyaml.Lookup(n, "metadata", "namespace")), Name: advice.Scalar(strictyaml.Lookup(n, "metadata", "name"))}
 	switch {
 	case !pod.Namespaced(kind):
 		key.Namespace = ""
@@ -157,7 +140,7 @@ func failedObject(n *yaml.Node, kind string) Failed { return Failed{Object: keyO
 
 // unknown is a document whose header is wrong.
 func (r *reader) unknown(n *yaml.Node) Failed {
-	switch kind := scalar(headerOf(n).kind); {
+	switch kind := advice.Scalar(advice.HeaderOf(n).Kind); {
 	case slices.Contains(pod.ObjectKinds, kind):
 		return failedObject(n, kind)
 	case kind == "Pod":
@@ -186,22 +169,18 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 	dropped := ignored(&p.ObjectMeta)
 	if len(faults) == 0 {
 		p.TypeMeta.APIVersion, p.TypeMeta.Kind = "v1", "Pod"
-		faults = admit(p, r.opt, d.lines, n)
+		faults = admit(p, r.opt, d.Decoded)
 	}
 	if len(faults) > 0 {
 		r.fail(within(prefix, faults), r.failedPod(n))
 		return
 	}
 	name := Failed{Pod: p.Namespace + "/" + p.Name}
-	for _, f := range within(prefix, d.warnings) {
+	for _, f := range within(prefix, append(d.warnings, advice.Doubts(p, dropped, d.Decoded)...)) {
 		r.warn(f, name)
 	}
-	for _, w := range append(metaDoubts(dropped), doubts(p)...) {
-		f := fault{line: lineOf(d.lines, w.path), field: prefix + w.path, message: w.message, hint: w.hint}
-		r.warn(f.renamed(w.name, n, w.path).instead(w.meant, n, w.path), name)
-	}
 	if r.opt.Needs {
-		for _, n := range needs(p, func(path string) int { return lineOf(d.lines, path) + r.base }) {
+		for _, n := range needs(p, func(path string) int { return d.Line(path) + r.base }) {
 			n.Pod, n.Origin = name.Pod, r.opt.shown()
 			n.Name.field, n.KeyAt.field = prefix+n.Name.field, prefix+n.KeyAt.field
 			r.Needs = append(r.Needs, n)
@@ -214,7 +193,7 @@ func (r *reader) pod(n *yaml.Node, prefix string) {
 // afford counts the memory of a pod or object, and says whether the manifest may take
 // it.
 func (r *reader) afford(d *decoding, n *yaml.Node) bool {
-	if r.values += d.values; r.values > maxValues {
+	if r.values += d.Memory; r.values > maxValues {
 		r.exceed(n, "the pods and objects of the manifest take more than "+bytesize.Mebibytes(maxValues)+" of memory")
 		return false
 	}
@@ -222,9 +201,9 @@ func (r *reader) afford(d *decoding, n *yaml.Node) bool {
 }
 
 // within prefixes the faults of a list's item with its path.
-func within(prefix string, faults []fault) []fault {
+func within(prefix string, faults []advice.Fault) []advice.Fault {
 	for i := range faults {
-		faults[i].field = strings.TrimSuffix(prefix+faults[i].field, ".")
+		faults[i].Field = strings.TrimSuffix(prefix+faults[i].Field, ".")
 	}
 	return faults
 }

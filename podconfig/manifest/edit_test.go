@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"podd/podconfig/manifest/advice"
 )
 
 // choices are the hints that are not a change of one line of the text, and why.
@@ -163,7 +166,7 @@ func isChoice(hint string, used map[string]bool) bool {
 // follow applies the edit of the i-th problem.
 func follow(t *testing.T, f txtar.File, r *reader, i int) {
 	t.Helper()
-	text := r.edits[i].apply(f.Data)
+	text := apply(r.edits[i], f.Data)
 	if text == nil {
 		t.Errorf("%s\n\tthe edit %+v does not apply", r.Problems[i], *r.edits[i])
 		return
@@ -193,3 +196,29 @@ var (
 	numbers = regexp.MustCompile(`\[\d+\]`)
 	firstOn = regexp.MustCompile(` \(first on line \d+\)`)
 )
+
+// apply changes a text; nil if the text does not have what the edit replaces.
+func apply(e *advice.Edit, text []byte) []byte {
+	begin := 0
+	for range e.Line - 1 {
+		i := bytes.IndexByte(text[begin:], '\n')
+		if i < 0 {
+			return nil
+		}
+		begin += i + 1
+	}
+	end := len(text)
+	if i := bytes.IndexByte(text[begin:], '\n'); i >= 0 {
+		end = begin + i
+	}
+	from := min(begin+max(e.Column-1, 0), end)
+	i := bytes.Index(text[from:end], []byte(e.Old))
+	if i < 0 {
+		return nil
+	}
+	from += i
+	var out []byte
+	out = append(out, text[:from]...)
+	out = append(out, e.New...)
+	return append(out, text[from+len(e.Old):]...)
+}

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // part is a field of a pod: its path, and the name of its value or "".
@@ -65,11 +67,11 @@ func boundElsewhere(p *v1.Pod, nodeName string) bool {
 }
 
 // takeOut is one fault for all such fields of an exported pod.
-func takeOut(parts []part, lines map[string]int) fault {
+func takeOut(parts []part, text *strictyaml.Decoded) advice.Fault {
 	var all []string
 	for _, p := range parts {
 		if p.name != "" {
-			p.path += " (" + shorten(p.name) + ")"
+			p.path += " (" + advice.Shorten(p.name) + ")"
 		}
 		all = append(all, p.path)
 	}
@@ -77,9 +79,9 @@ func takeOut(parts []part, lines map[string]int) fault {
 	if len(all) > few {
 		all = append(all[:few], fmt.Sprintf("and %d more", len(all)-few))
 	}
-	return fault{line: lineOf(lines, parts[0].path),
-		message: "this pod was exported from a cluster; remove what the cluster added: " + strings.Join(all, ", "),
-		hint:    "its status and the other fields that a cluster sets may stay: podd ignores them"}
+	return advice.Fault{Line: text.Line(parts[0].path),
+		Message: "this pod was exported from a cluster; remove what the cluster added: " + strings.Join(all, ", "),
+		Hint:    "its status and the other fields that a cluster sets may stay: podd ignores them"}
 }
 
 // pathsOf are those of the parts.

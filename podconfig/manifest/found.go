@@ -6,6 +6,7 @@ import (
 
 	"podd/internal/pod"
 	"podd/internal/suggest"
+	"podd/podconfig/manifest/advice"
 )
 
 // found are the objects of some manifests, with their keys.
@@ -57,9 +58,9 @@ func keysOf(o *pod.Object) map[string]bool {
 
 // nowhere is about an object that does not exist.
 func (f *found) nowhere(n Need) (message, hint, example string) {
-	message = fmt.Sprintf("none of these files has the %s: the pod would wait for it", shorten(n.Object.String()))
+	message = fmt.Sprintf("none of these files has the %s: the pod would wait for it", advice.Shorten(n.Object.String()))
 	if n.Pull {
-		message = fmt.Sprintf("none of these files has the %s: images are pulled without it", shorten(n.Object.String()))
+		message = fmt.Sprintf("none of these files has the %s: images are pulled without it", advice.Shorten(n.Object.String()))
 	}
 	hint, example = f.elsewhere(n)
 	return message, hint, example
@@ -67,9 +68,9 @@ func (f *found) nowhere(n Need) (message, hint, example string) {
 
 // needed is about an object that is not in a file, and may be in another.
 func (f *found) needed(n Need) (message, hint, example string) {
-	message = "needs: " + shorten(n.Object.String())
+	message = "needs: " + advice.Shorten(n.Object.String())
 	if n.Key != "" {
-		message += ", with the key " + shorten(n.Key)
+		message += ", with the key " + advice.Shorten(n.Key)
 	}
 	hint, example = f.elsewhere(n)
 	if hint == unwritten {
@@ -84,7 +85,7 @@ func (f *found) keyless(n Need) (message, hint string) {
 	for key := range f.keys[n.Object] {
 		names = append(names, key)
 	}
-	return fmt.Sprintf("the %s has no key %q: the pod would wait for it", shorten(n.Object.String()), shorten(n.Key)),
+	return fmt.Sprintf("the %s has no key %q: the pod would wait for it", advice.Shorten(n.Object.String()), advice.Shorten(n.Key)),
 		f.meant(n.Key, names, "add it, or make the reference optional")
 }
 

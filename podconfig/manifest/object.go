@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podd/internal/mask"
 	"podd/internal/pod"
 	"podd/internal/podapi"
+	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // object decodes one object beside the pods. prefix is the path of a list's item,
@@ -32,14 +33,14 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 	}
 	faults := d.faults
 	if len(faults) == 0 {
-		faults = admitObject(o, n, d.lines)
+		faults = admitObject(o, d.Decoded)
 	}
 	of := failedObject(n, kind)
 	if len(faults) > 0 {
 		r.fail(within(prefix, faults), of)
 		return
 	}
-	for _, f := range within(prefix, append(d.warnings, objectDoubts(o, d.lines)...)) {
+	for _, f := range within(prefix, append(d.warnings, objectDoubts(o, d.Decoded)...)) {
 		r.warn(f, of)
 	}
 	r.Objects = append(r.Objects, o)
@@ -99,40 +100,32 @@ func complete(o *pod.Object) field.ErrorList {
 
 // admitObject completes a decoded object in place and returns what speaks against
 // it: the apiserver's objections, and then what podd does not have.
-func admitObject(o *pod.Object, content *yaml.Node, lines map[string]int) []fault {
+func admitObject(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
 	errs := complete(o)
 	// Upstream goes through maps.
 	slices.SortFunc(errs, func(a, b *field.Error) int {
-		return cmp.Or(cmp.Compare(lineOf(lines, written(a.Field, lines)), lineOf(lines, written(b.Field, lines))),
+		return cmp.Or(cmp.Compare(text.Line(written(a.Field, text)), text.Line(written(b.Field, text))),
 			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Detail, b.Detail))
 	})
 	kind := o.Key().Kind
-	var out []fault
+	var out []advice.Fault
 	told := map[string]bool{}
 	for i, e := range errs {
-		at := written(e.Field, lines)
+		at := written(e.Field, text)
 		if told[at] {
 			continue // one sentence a field
 		}
 		told[at] = true
 		if len(out) == maxProblems {
-			return append(out, fault{line: lineOf(lines, at), message: fmt.Sprintf("and %d more problems in this %s", len(errs)-i, kind), hint: "fix the ones above first"})
+			return append(out, advice.Fault{Line: text.Line(at), Message: fmt.Sprintf("and %d more problems in this %s", len(errs)-i, kind), Hint: "fix the ones above first"})
 		}
-		f := fault{line: lineOf(lines, at), field: at, message: verdict(e), hint: adviseObject(e, kind)}
-		if e.Field == "metadata.name" || e.Field == "metadata.namespace" {
-			f = f.instead(nameMeant(badText(e)), content, e.Field)
-		}
-		if kind == pod.KindSecret {
-			f.plain, f.plainHint = plainVerdict(e), f.hint
-			f = hushed(f)
-		}
-		out = append(out, f)
+		out = append(out, advice.InvalidObject(e, kind, at, text))
 	}
 	if o.Volume != nil && len(out) == 0 {
-		out = unsupported(o.Volume, lines)
+		out = unsupported(o.Volume, text)
 	}
 	if o.Driver != nil && len(out) == 0 {
-		out = unsupportedDriver(o.Driver, lines)
+		out = unsupportedDriver(o.Driver, text)
 	}
 	return out
 }
@@ -160,10 +153,10 @@ func SizeOf(o *pod.Object) int {
 
 // written is the path of a value where the manifest is it: an apiserver knows
 // what stringData held as data.
-func written(path string, lines map[string]int) string {
-	if _, ok := lines[path]; !ok && strings.HasPrefix(path, "data[") {
-		if text := "stringData" + strings.TrimPrefix(path, "data"); lines[text] > 0 {
-			return text
+func written(path string, text *strictyaml.Decoded) string {
+	if _, ok := text.Lines[path]; !ok && strings.HasPrefix(path, "data[") {
+		if as := "stringData" + strings.TrimPrefix(path, "data"); text.Lines[as] > 0 {
+			return as
 		}
 	}
 	return path
@@ -179,74 +172,3 @@ func cleanObject(m *metav1.ObjectMeta) {
 		m.Annotations = nil
 	}
 }
-
-// plainVerdict is the apiserver's sentence on a Secret: with names, types and
-// keys, and without any other value.
-func plainVerdict(e *field.Error) string {
-	key := strings.HasPrefix(e.Field, "data[") && "data["+badText(e)+"]" == e.Field
-	if key || e.Field == "metadata.name" || e.Field == "metadata.namespace" {
-		return verdict(e)
-	}
-	switch {
-	case e.Type == field.ErrorTypeRequired, e.Type == field.ErrorTypeTooLong:
-		return verdict(e) // which shows no value
-	case strings.HasPrefix(e.Field, "data["):
-		return e.Type.String() + ": it is not a JSON object" // upstream quotes the decoder, and that the value
-	}
-	text := e.Type.String() + ": " + mask.Value
-	if bad := badText(e); bad != "" && !strings.Contains(e.Detail, bad) {
-		text += ": " + e.Detail
-	}
-	return text
-}
-
-// hushed is a fault of a Secret without anything of its values.
-func hushed(f fault) fault {
-	if f.plain != "" {
-		f.message, f.hint, f.plain = f.plain, f.plainHint, ""
-	}
-	odd := strings.IndexFunc(f.field, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./[]", r))
-	})
-	if odd >= 0 { // password:geheim
-		name := strings.IndexByte(f.field[:odd], '.') + 1
-		if key := strings.IndexByte(f.field[:odd], '['); key >= 0 {
-			name = key + 1
-		}
-		f.field = f.field[:name] + mask.Value
-		f.message = "this is not the name of a field or a key: such names have letters, digits, '-', '_' and '.' only"
-		f.hint = `is a blank missing behind its colon? Write "name: value"`
-	}
-	return f
-}
-
-// adviseObject adds a remedy to an apiserver's verdict on an object; "" where
-// that says it all.
-func adviseObject(e *field.Error, kind string) string {
-	key, value, inValues := strings.Cut(strings.TrimSuffix(e.Field, "]"), "[")
-	inValues = inValues && (key == "data" || key == "binaryData")
-	switch {
-	case e.Type == field.ErrorTypeTooLong && (e.Field == "" || e.Field == "data"):
-		return "all values of one " + kind + " have 1 MiB together; split it, or put large files on the node and use a hostPath volume"
-	case e.Field == "metadata.name" && e.Type == field.ErrorTypeRequired:
-		return "write metadata: name: settings"
-	case isNameError(e) && isPlaceholder(badText(e)):
-		return fillHint
-	case inValues && e.Type == field.ErrorTypeRequired:
-		return "a Secret of this type needs this key; without type: it may have any"
-	case inValues && e.BadValue == redacted:
-		return "write the whole of a docker config.json under stringData, or its base64 under data"
-	case inValues && strings.HasPrefix(e.Detail, "duplicate of key"):
-		return "remove one of the two"
-	case inValues && strings.Contains(value, "/"):
-		return "a key becomes the name of a file: write it without slashes, and give it its path with items of the volume that shows it"
-	case inValues && strings.HasPrefix(value, "."):
-		return "a key becomes the name of a file: choose one that does not lead elsewhere"
-	case inValues && strings.Contains(e.Detail, "no more than"):
-		return "use a shorter key; items of the volume that shows it give it another path"
-	}
-	return ""
-}
-
-// redacted is what upstream shows in place of a Secret's value.
-const redacted = "<secret contents redacted>"

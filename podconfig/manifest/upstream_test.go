@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"podd/internal/strictyaml"
-
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/tools/txtar"
@@ -21,6 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // upstreamDecode is the way of one document through the kubelet and the
@@ -47,8 +48,8 @@ func poddDecode[T any](text []byte) (*T, error) {
 		return nil, fmt.Errorf("%d documents", len(chunks))
 	}
 	p := new(T)
-	var faults []fault
-	parse(chunks[0], func(n *yaml.Node, bad *fault) bool {
+	var faults []advice.Fault
+	parse(chunks[0], func(n *yaml.Node, bad *advice.Fault) bool {
 		if bad != nil {
 			faults = append(faults, *bad)
 			return true
@@ -59,7 +60,7 @@ func poddDecode[T any](text []byte) (*T, error) {
 		return true
 	})
 	if len(faults) > 0 {
-		return nil, fmt.Errorf("%s: %s", faults[0].field, faults[0].message)
+		return nil, fmt.Errorf("%s: %s", faults[0].Field, faults[0].Message)
 	}
 	any(p).(metav1.Object).SetManagedFields(nil)
 	return p, nil

@@ -9,6 +9,7 @@ import (
 	"podd/internal/pod"
 	"podd/internal/podapi"
 	"podd/internal/strictyaml"
+	"podd/podconfig/manifest/advice"
 )
 
 // completeVolume makes of a decoded PersistentVolume in place what an apiserver
@@ -26,26 +27,26 @@ func completeVolume(v *v1.PersistentVolume) {
 }
 
 // unsupported is what podd does not have of a valid PersistentVolume.
-func unsupported(v *v1.PersistentVolume, lines map[string]int) []fault {
+func unsupported(v *v1.PersistentVolume, text *strictyaml.Decoded) []advice.Fault {
 	source := &v.Spec.PersistentVolumeSource
 	if source.HostPath != nil && len(v.Spec.MountOptions) > 0 {
 		const path = "spec.mountOptions"
-		return []fault{{line: lineOf(lines, path), field: path, message: "Forbidden: may not specify mount options for this volume type",
-			hint: "remove them: a hostPath is mounted as it is; use a local volume for options"}}
+		return []advice.Fault{{Line: text.Line(path), Field: path, Message: "Forbidden: may not specify mount options for this volume type",
+			Hint: "remove them: a hostPath is mounted as it is; use a local volume for options"}}
 	}
 	if source.HostPath != nil || source.Local != nil || source.NFS != nil || source.CSI != nil {
 		return nil
 	}
 	kind := volumeKind(source)
 	path := "spec." + kind
-	return []fault{{line: lineOf(lines, path), field: path, message: "podd has no " + kind + " volumes", hint: insteadOf(kind)}}
+	return []advice.Fault{{Line: text.Line(path), Field: path, Message: "podd has no " + kind + " volumes", Hint: insteadOf(kind)}}
 }
 
 // objectDoubts are words about an object that can be used.
-func objectDoubts(o *pod.Object, lines map[string]int) []fault {
-	var out []fault
+func objectDoubts(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
+	var out []advice.Fault
 	doubt := func(path, message, hint string) {
-		out = append(out, fault{line: lineOf(lines, path), field: path, message: message, hint: hint})
+		out = append(out, advice.Fault{Line: text.Line(path), Field: path, Message: message, Hint: hint})
 	}
 	if v := o.Volume; v != nil && v.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
 		const path = "spec.persistentVolumeReclaimPolicy"

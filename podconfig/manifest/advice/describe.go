@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"strconv"
@@ -8,8 +8,8 @@ import (
 	"podd/internal/strictyaml"
 )
 
-// describe describes a value as a person sees it.
-func describe(n *yaml.Node) string {
+// Describe describes a value as a person sees it.
+func Describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "an object"
@@ -24,11 +24,11 @@ func describe(n *yaml.Node) string {
 	case "!!bool":
 		return "the boolean " + n.Value
 	}
-	return "the string " + strconv.Quote(shorten(n.Value))
+	return "the string " + strconv.Quote(Shorten(n.Value))
 }
 
-// formOf is describe without the value.
-func formOf(n *yaml.Node) string {
+// Form is describe without the value.
+func Form(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "an object"
@@ -46,14 +46,14 @@ func formOf(n *yaml.Node) string {
 	return "a string"
 }
 
-// shorten keeps a message that shows a value readable.
-func shorten(s string) string {
+// Shorten keeps a message that shows a value readable.
+func Shorten(s string) string {
 	const most = 80
-	return cut(s, most)
+	return Cut(s, most)
 }
 
-// cut omits the middle of a string with more characters than most.
-func cut(s string, most int) string {
+// Cut omits the middle of a string with more characters than most.
+func Cut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"sync"
 	"unicode"
 
-	"podd/internal/strictyaml"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podd/internal/strictyaml"
 )
 
 func withoutIndexes(path string) string {
@@ -97,7 +97,7 @@ func entryMeant(value, path string) (m meant, hint string) {
 	case strings.HasPrefix(list, "env[") && cut:
 		m.value = fmt.Sprintf("{name: %s, value: %q}", name, rest)
 	case strings.HasPrefix(list, "envFrom["):
-		return meant{}, fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", shorten(value), shorten(value))
+		return meant{}, fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", Shorten(value), Shorten(value))
 	case strings.HasPrefix(list, "items[") && strings.HasPrefix(path, "spec.volumes["):
 		m.value = fmt.Sprintf("{key: %s, path: %s}", value, value)
 	case strings.HasPrefix(list, "imagePullSecrets["):

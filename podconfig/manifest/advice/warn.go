@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+	"podd/internal/strictyaml"
 	"podd/internal/suggest"
 )
 
@@ -23,6 +24,17 @@ type doubt struct {
 	name meant
 }
 
+// Doubts are the warnings about a valid pod; dropped are the fields of its metadata
+// that podd drops.
+func Doubts(p *v1.Pod, dropped []string, text *strictyaml.Decoded) []Fault {
+	var out []Fault
+	for _, d := range append(metaDoubts(dropped), doubts(p)...) {
+		f := Fault{Line: text.Line(d.path), Field: d.path, Message: d.message, Hint: d.hint}
+		out = append(out, f.renamed(d.name, text.Root, d.path).instead(d.meant, text.Root, d.path))
+	}
+	return out
+}
+
 // doubts are those about a valid pod.
 func doubts(p *v1.Pod) []doubt {
 	out := append(annotationDoubts(p), slips(p)...)
@@ -30,7 +42,7 @@ func doubts(p *v1.Pod) []doubt {
 	out = append(out, hostPortDoubts(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
 		out = append(out, doubt{path: fmt.Sprintf("spec.readinessGates[%d]", i),
-			message: fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", shorten(string(gate.ConditionType))),
+			message: fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", Shorten(string(gate.ConditionType))),
 			hint:    "remove the gate"})
 	}
 	execs := 0.0
@@ -57,6 +69,9 @@ func doubts(p *v1.Pod) []doubt {
 	}
 	return out
 }
+
+// manyDoubts of one kind are more than are reported.
+const manyDoubts = 20
 
 // manyExecs is how many processes a second a pod's exec probes may start without a
 // warning; each costs some 50 ms of a processor.
@@ -110,7 +125,7 @@ func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCP
 			names = append(names, p.Name)
 		}
 	}
-	return []doubt{{path: path, message: fmt.Sprintf("the container has no port named %q: this cannot succeed", shorten(name)),
+	return []doubt{{path: path, message: fmt.Sprintf("the container has no port named %q: this cannot succeed", Shorten(name)),
 		hint: "give the port's number, or name it in the container's ports", meant: didYouMean(suggest.Name(name, names))}}
 }
 
@@ -205,7 +220,7 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	var out []doubt
 	for _, err := range errs {
 		key, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "annotation "), ": ")
-		out = append(out, doubt{path: "metadata.annotations[" + key + "]", message: shorten(message), hint: "until it is fixed the pod runs as if it did not have the annotation"})
+		out = append(out, doubt{path: "metadata.annotations[" + key + "]", message: Shorten(message), hint: "until it is fixed the pod runs as if it did not have the annotation"})
 	}
 	var strange []string
 	for key := range p.Annotations {

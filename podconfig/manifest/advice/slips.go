@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func slips(p *v1.Pod) []doubt {
 		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
-				out = append(out, doubt{path: fmt.Sprintf("%s.env[%d].name", path, i), message: fmt.Sprintf("the variable name %q contains whitespace: no shell can read it", shorten(e.Name)),
+				out = append(out, doubt{path: fmt.Sprintf("%s.env[%d].name", path, i), message: fmt.Sprintf("the variable name %q contains whitespace: no shell can read it", Shorten(e.Name)),
 					meant: meant{value: strings.Join(strings.Fields(e.Name), "_"), words: "write %s"}})
 			}
 		}
@@ -82,11 +82,11 @@ func imageSlip(path, image string) []doubt {
 	if err == nil || image == "" {
 		return nil
 	}
-	d := doubt{path: path, message: fmt.Sprintf("%q is not a valid image name: %v", shorten(image), err), hint: "write registry/name:tag, in lower case"}
+	d := doubt{path: path, message: fmt.Sprintf("%q is not a valid image name: %v", Shorten(image), err), hint: "write registry/name:tag, in lower case"}
 	lower, joined := strings.ToLower(image), strings.Join(strings.Fields(image), "")
 	switch {
 	case isPlaceholder(image):
-		d.message = fmt.Sprintf("%q is a placeholder, not an image name", shorten(image))
+		d.message = fmt.Sprintf("%q is a placeholder, not an image name", Shorten(image))
 		d.hint = fillHint
 	case strings.IndexFunc(image, isInvisible) >= 0:
 		d.hint = "it contains an invisible character: retype it"
@@ -180,7 +180,7 @@ func capabilitySlips(path string, all []v1.Capability) []doubt {
 		const prefix = "CAP_"
 		if name := strings.ToUpper(string(c)); strings.HasPrefix(name, prefix) {
 			out = append(out, doubt{path: fmt.Sprintf("%s[%d]", path, i),
-				message: fmt.Sprintf("Kubernetes names capabilities without %s: there is none called %q", prefix, shorten(string(c))),
+				message: fmt.Sprintf("Kubernetes names capabilities without %s: there is none called %q", prefix, Shorten(string(c))),
 				meant:   meant{value: strings.TrimPrefix(name, prefix), words: "write %s"}})
 		}
 	}
@@ -191,7 +191,7 @@ func pathSlip(path, host string) []doubt {
 	if strings.HasPrefix(host, "/") {
 		return nil
 	}
-	d := doubt{path: path, message: fmt.Sprintf("the path %q is relative: it would start at the container runtime's working directory", shorten(host)),
+	d := doubt{path: path, message: fmt.Sprintf("the path %q is relative: it would start at the container runtime's working directory", Shorten(host)),
 		hint: "write the absolute path, starting with /"}
 	if rest, home := strings.CutPrefix(host, "~"); home && (rest == "" || rest[0] == '/') {
 		d.meant = meant{value: "/root" + rest, words: "write out the home directory, for example %s"}

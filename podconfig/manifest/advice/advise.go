@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"cmp"
@@ -68,11 +68,11 @@ func value(e *field.Error) string {
 	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.String {
 		return v.Elem().String()
 	}
-	return badText(e)
+	return BadText(e)
 }
 
-// badText is the invalid value if it is a string of any type, else "".
-func badText(e *field.Error) string {
+// BadText is the invalid value if it is a string of any type, else "".
+func BadText(e *field.Error) string {
 	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.String {
 		return v.String()
 	}

@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"bytes"
@@ -15,31 +15,31 @@ var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 // explainYAML converts a syntax error into a message with a remedy. For errors of its
 // parser, the library's line is that of the surrounding construct, counted from 0; if
 // the text itself shows a more likely line, that one is reported.
-func explainYAML(err error, text []byte) *fault {
+func explainYAML(err error, text []byte) *Fault {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	line, _ := strconv.Atoi(m[1])
-	f := &fault{syntax: true, line: line, message: "this is not valid YAML: " + m[2]}
-	if yamlErrorOf(m[2]).ofParser() || f.line == 0 {
-		f.line++
+	f := &Fault{syntax: true, Line: line, Message: "this is not valid YAML: " + m[2]}
+	if yamlErrorOf(m[2]).ofParser() || f.Line == 0 {
+		f.Line++
 	}
-	f.line = min(f.line, 1+strictyaml.LineBreaks(bytes.TrimRight(text, "\r\n")))
+	f.Line = min(f.Line, 1+strictyaml.LineBreaks(bytes.TrimRight(text, "\r\n")))
 	l := layoutOf(text)
 	kind := yamlErrorOf(m[2])
 	switch tab := l.tab(); {
 	case tab > 0:
-		f.line = tab
-		f.message = "the line is indented with a tab, which YAML does not allow"
-		f.hint = "use spaces (two per level)"
+		f.Line = tab
+		f.Message = "the line is indented with a tab, which YAML does not allow"
+		f.Hint = "use spaces (two per level)"
 	case l.slip != nil:
-		f.line, f.message, f.hint = l.slip.begin, "this is not valid YAML: "+l.slip.message(), l.slip.hint()
+		f.Line, f.Message, f.Hint = l.slip.begin, "this is not valid YAML: "+l.slip.message(), l.slip.hint()
 	case kind == yamlNoAnchor:
 		name := strings.Trim(strings.Fields(m[2])[2], "'")
-		f.line = l.lineOf("*" + name)
-		f.message = fmt.Sprintf("*%s is an alias, and no line above has its anchor &%s", shorten(name), shorten(name))
-		f.hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
-		f.plain, f.plainHint = "there is an alias, and no line above has its anchor", f.hint
+		f.Line = l.lineOf("*" + name)
+		f.Message = fmt.Sprintf("*%s is an alias, and no line above has its anchor &%s", Shorten(name), Shorten(name))
+		f.Hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
+		f.Plain, f.PlainHint = "there is an alias, and no line above has its anchor", f.Hint
 	case kind == yamlPanic:
-		f.plain = "this is not valid YAML: " + strictyaml.GaveUp
+		f.Plain = "this is not valid YAML: " + strictyaml.GaveUp
 	default:
 		f.explain(kind, text)
 	}
@@ -47,42 +47,42 @@ func explainYAML(err error, text []byte) *fault {
 }
 
 // explain adds a remedy to the library's message.
-func (f *fault) explain(kind yamlError, text []byte) {
-	if kind == yamlNoToken && tabFrom(text, f.line) == f.line {
+func (f *Fault) explain(kind yamlError, text []byte) {
+	if kind == yamlNoToken && tabFrom(text, f.Line) == f.Line {
 		kind = yamlTab
 	}
 	switch kind {
 	case yamlMapping:
-		f.hint = `the line is indented too far, the line before it lacks its ":", or a string that contains ": " must be quoted`
+		f.Hint = `the line is indented too far, the line before it lacks its ":", or a string that contains ": " must be quoted`
 	case yamlNoKey, yamlNoDash:
-		f.message = "this is not valid YAML: the indentation is inconsistent within the block that begins here"
-		f.hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
+		f.Message = "this is not valid YAML: the indentation is inconsistent within the block that begins here"
+		f.Hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
 	case yamlNoComma:
-		f.message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
-		f.hint = "is the file complete?"
+		f.Message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
+		f.Hint = "is the file complete?"
 	case yamlNoContent:
-		f.message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
-		f.hint = "is the file complete?"
+		f.Message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
+		f.Hint = "is the file complete?"
 	case yamlNoColon:
-		f.hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`
+		f.Hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`
 	case yamlNoQuote:
-		f.message = "this is not valid YAML: a quote opens here and is never closed"
-		f.hint = "close the quotes; is the file complete?"
+		f.Message = "this is not valid YAML: a quote opens here and is never closed"
+		f.Hint = "close the quotes; is the file complete?"
 	case yamlTab:
-		f.line = tabFrom(text, f.line)
-		f.message = "there is a tab here where YAML requires spaces"
-		f.hint = "use spaces; a block that begins with | needs them at the beginning of its first line, too"
+		f.Line = tabFrom(text, f.Line)
+		f.Message = "there is a tab here where YAML requires spaces"
+		f.Hint = "use spaces; a block that begins with | needs them at the beginning of its first line, too"
 	case yamlNoToken:
-		f.hint = "quote strings that begin with @, ` or %"
+		f.Hint = "quote strings that begin with @, ` or %"
 	case yamlSequence:
-		f.hint = `a list begins on the line after its field name, each entry with "- "`
+		f.Hint = `a list begins on the line after its field name, each entry with "- "`
 	case yamlName:
-		f.hint = `a string that begins with * or & must be quoted`
+		f.Hint = `a string that begins with * or & must be quoted`
 	case yamlEscape:
-		f.hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
+		f.Hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
 	case yamlControl:
-		f.line = controlLine(text)
-		f.hint = "remove the control character (in vim: /[^[:print:]\\t])"
+		f.Line = controlLine(text)
+		f.Hint = "remove the control character (in vim: /[^[:print:]\\t])"
 	}
 }
 

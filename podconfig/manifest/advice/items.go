@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func itemDoubts(p *v1.Pod) []doubt {
 				}
 			}
 		}
-		if len(out) >= maxProblems {
+		if len(out) >= manyDoubts {
 			break
 		}
 	}
@@ -57,14 +57,14 @@ func collisions(at string, items []v1.KeyToPath) []doubt {
 		if part := longest(name); part > longestName || len(name) > longestPath {
 			add(i, "use shorter names", "the path has %d bytes, and a name in it %d; %d and %d are the most: the volume cannot be set up", len(name), part, longestPath, longestName)
 		} else if j, twice := first[name]; twice {
-			add(i, "give each a path of its own", "the file %q is that of items[%d], too: only the last of them is there", shorten(name), j)
+			add(i, "give each a path of its own", "the file %q is that of items[%d], too: only the last of them is there", Shorten(name), j)
 		} else {
 			first[name] = i
 		}
 	}
 	for i := range items {
 		name := path.Clean(items[i].Path)
-		if len(out) >= maxProblems || len(name) > longestPath {
+		if len(out) >= manyDoubts || len(name) > longestPath {
 			continue
 		}
 		for k := range len(name) {
@@ -72,7 +72,7 @@ func collisions(at string, items []v1.KeyToPath) []doubt {
 				continue
 			}
 			if j, isFile := first[name[:k]]; isFile {
-				add(i, "give one of them another path", "%q would be a file within %q, which is the file of items[%d]: the volume cannot be set up", shorten(name), shorten(name[:k]), j)
+				add(i, "give one of them another path", "%q would be a file within %q, which is the file of items[%d]: the volume cannot be set up", Shorten(name), Shorten(name[:k]), j)
 				break
 			}
 		}

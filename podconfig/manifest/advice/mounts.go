@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -14,18 +14,18 @@ func mountDoubts(at string, c *v1.Container) []doubt {
 	var out []doubt
 	first := make(map[string]int, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
-		if len(out) >= maxProblems {
+		if len(out) >= manyDoubts {
 			break
 		}
 		mount := &c.VolumeMounts[i]
 		dir := path.Join("/", mount.MountPath)
 		if before, option, cut := strings.Cut(mount.MountPath, ":"); cut {
-			hint := fmt.Sprintf("write mountPath: %s", shorten(before))
+			hint := fmt.Sprintf("write mountPath: %s", Shorten(before))
 			if option == "ro" {
 				hint += " and readOnly: true"
 			}
 			out = append(out, doubt{path: fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
-				message: fmt.Sprintf("the directory is called %q, with the colon", shorten(mount.MountPath)), hint: hint})
+				message: fmt.Sprintf("the directory is called %q, with the colon", Shorten(mount.MountPath)), hint: hint})
 		}
 		j, twice := first[dir]
 		if !twice {
@@ -34,7 +34,7 @@ func mountDoubts(at string, c *v1.Container) []doubt {
 		}
 		out = append(out, doubt{
 			path:    fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
-			message: fmt.Sprintf("%q is where volumeMounts[%d] is, too: one of the two hides the other", shorten(mount.MountPath), j),
+			message: fmt.Sprintf("%q is where volumeMounts[%d] is, too: one of the two hides the other", Shorten(mount.MountPath), j),
 			hint:    "give each a directory of its own",
 		})
 	}

@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -10,13 +10,25 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"podd/internal/bytesize"
+	"podd/internal/pod"
 	"podd/internal/strictyaml"
 )
 
-// explainField is the fault of a decoder's error in an object of that kind; without a
-// message for one that only follows from another.
-func explainField(e *strictyaml.Error, kind string) fault {
-	f := fault{line: e.Node.Line, field: e.Path, lenient: e.Lenient()}
+// Field is the fault of a decoder's error in an object of that kind, "" if the kind is not
+// known; without a message for one that only follows from another.
+func Field(e *strictyaml.Error, kind string) Fault {
+	f := fieldFault(e, kind)
+	if kind == pod.KindSecret {
+		f = redact(f)
+	}
+	if kind != "" {
+		f.Plain = ""
+	}
+	return f
+}
+
+func fieldFault(e *strictyaml.Error, kind string) Fault {
+	f := Fault{Line: e.Node.Line, Field: e.Path, Lenient: e.Lenient()}
 	switch e.Kind {
 	case strictyaml.Unknown:
 		return (&unknownField{Error: e, name: e.Node.Value, kind: kind}).fault(f)
@@ -25,21 +37,21 @@ func explainField(e *strictyaml.Error, kind string) fault {
 	case strictyaml.Mistyped:
 		return mistyped(e, kind)
 	case strictyaml.BadKey:
-		f.message = "the key " + shorten(e.Node.Value) + " is " + whatItIs(e.Node) + " to Kubernetes"
+		f.Message = "the key " + Shorten(e.Node.Value) + " is " + whatItIs(e.Node) + " to Kubernetes"
 		return f.by(replace(e.Node, strconv.Quote(e.Node.Value), "put it in quotes: %s"))
 	case strictyaml.BadName:
-		f.message = "a field name must be a string, not " + formOf(e.Value)
-		f.hint = `is a template placeholder such as {{ … }} left in the file? Put it into quotes or fill it in`
+		f.Message = "a field name must be a string, not " + Form(e.Value)
+		f.Hint = `is a template placeholder such as {{ … }} left in the file? Put it into quotes or fill it in`
 	case strictyaml.BadMerge:
 		const want = "<< takes an object (or a list of them), not "
-		f.message, f.plain = want+describe(e.Value), want+formOf(e.Value)
+		f.Message, f.Plain = want+Describe(e.Value), want+Form(e.Value)
 	case strictyaml.TooLarge:
 		what, hint := "pod", "a Pod has a few dozen containers, variables and mounts; "
 		if kind != "Pod" {
 			what, hint = kind, "the values of a ConfigMap or Secret may have 1 MiB; "
 		}
-		f.message = "the " + what + " exceeds the limit of " + bytesize.Mebibytes(maxPodValues) + " of memory here"
-		f.hint = hint + rightFile
+		f.Message = "the " + what + " exceeds the limit of " + bytesize.Mebibytes(int64(e.Most)) + " of memory here"
+		f.Hint = hint + rightFile
 	}
 	return f
 }
@@ -61,19 +73,19 @@ const dash = "- "
 
 // duplicate is the fault of a field that is there twice. Where the dash of another entry
 // of a list is missing, that is the fault, and the fields of that entry have none.
-func (f fault) duplicate(e *strictyaml.Error) fault {
+func (f Fault) duplicate(e *strictyaml.Error) Fault {
 	key := strictyaml.Resolve(e.Node)
 	begins := missingDashes(e)
 	switch {
 	case slices.Contains(begins, e.Node):
-		f.second = e.Object.Content[0].Line
-		f.message = fmt.Sprintf("the field %q is here again: another entry of the list begins on this line, and its dash is missing", shorten(key.Value))
-		return f.by(edit{line: key.Line, column: key.Column - len(dash), old: "  " + key.Value, new: dash + key.Value, words: `write "%s", with the dash two columns to the left`})
-	case len(begins) > 0 && f.line >= begins[0].Line:
-		return fault{}
+		f.Second = e.Object.Content[0].Line
+		f.Message = fmt.Sprintf("the field %q is here again: another entry of the list begins on this line, and its dash is missing", Shorten(key.Value))
+		return f.by(Edit{Line: key.Line, Column: key.Column - len(dash), Old: "  " + key.Value, New: dash + key.Value, words: `write "%s", with the dash two columns to the left`})
+	case len(begins) > 0 && f.Line >= begins[0].Line:
+		return Fault{}
 	}
-	f.message, f.second = fmt.Sprintf("duplicate field %q", shorten(key.Value)), e.First.Line
-	f.hint = "only one of them takes effect; remove the other"
+	f.Message, f.Second = fmt.Sprintf("duplicate field %q", Shorten(key.Value)), e.First.Line
+	f.Hint = "only one of them takes effect; remove the other"
 	return f
 }
 

@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -47,11 +47,11 @@ var aliases = map[string]string{
 
 // fault is what is wrong, with the field that was meant: a sibling that was misspelt or
 // that others call so, or a field of another object.
-func (u *unknownField) fault(f fault) fault {
-	f.message = fmt.Sprintf("unknown field %q", shorten(u.name))
+func (u *unknownField) fault(f Fault) Fault {
+	f.Message = fmt.Sprintf("unknown field %q", Shorten(u.name))
 	if version := newerFields[u.Type.Name()+"."+u.name]; version != "" {
-		f.message += ", which Kubernetes has since " + version
-		f.hint = "remove it, or wait for a podd of that version"
+		f.Message += ", which Kubernetes has since " + version
+		f.Hint = "remove it, or wait for a podd of that version"
 		return f
 	}
 	known := strictyaml.FieldsOf(u.Type)
@@ -59,11 +59,11 @@ func (u *unknownField) fault(f fault) fault {
 	if name := u.meant(free); name != "" {
 		f = f.by(replace(u.Node, name, didYouMean(name).words))
 		if want, ok := u.fits(known, name); !ok {
-			f.edit, f.hint = nil, f.hint+" It takes "+want
+			f.Edit, f.Hint = nil, f.Hint+" It takes "+want
 		}
 		return f
 	}
-	f.hint = u.elsewhere(known)
+	f.Hint = u.elsewhere(known)
 	return f
 }
 
@@ -103,7 +103,7 @@ func (u *unknownField) fits(known *strictyaml.Fields, name string) (want string,
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	form := formOf(u.Value)
+	form := Form(u.Value)
 	switch {
 	case u.Value.Kind == yaml.ScalarNode && strictyaml.LiteralOf(u.Value).Kind == strictyaml.Null, t == bytesType:
 		return "", true

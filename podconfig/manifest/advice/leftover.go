@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -12,11 +12,11 @@ import (
 	"podd/internal/strictyaml"
 )
 
-// leftover is what other tools and editors leave in a text and what causes the other
+// Leftover is what other tools and editors leave in a text and what causes the other
 // errors on its lines: conflict markers, placeholders of a template, invisible
 // characters.
-type leftover struct {
-	fault fault
+type Leftover struct {
+	fault Fault
 	// plain is its message without the text itself.
 	plain string
 	// lines are those of the text that have it, and whether it changes their syntax
@@ -32,11 +32,11 @@ type leftover struct {
 
 // note records a line that has it; the first one is reported, preferably one whose
 // syntax it changes.
-func (l *leftover) note(line int, spoils bool, message, hint string) {
-	if l.fault.line == 0 || spoils && !l.spoils {
-		l.fault = fault{line: line, message: message, hint: hint}
+func (l *Leftover) note(line int, spoils bool, message, hint string) {
+	if l.fault.Line == 0 || spoils && !l.spoils {
+		l.fault = Fault{Line: line, Message: message, Hint: hint}
 		if l.plain != "" {
-			l.fault.plain, l.fault.plainHint = l.plain, hint
+			l.fault.Plain, l.fault.PlainHint = l.plain, hint
 		}
 	}
 	l.lines[line] = spoils
@@ -44,25 +44,25 @@ func (l *leftover) note(line int, spoils bool, message, hint string) {
 }
 
 // causes says that a fault is only its consequence.
-func (l *leftover) causes(f fault) bool {
-	spoils, has := l.lines[f.line]
+func (l *Leftover) causes(f Fault) bool {
+	spoils, has := l.lines[f.Line]
 	return f.syntax && l.spoils || spoils ||
-		has && slices.ContainsFunc(l.signs, func(sign string) bool { return strings.Contains(f.message, sign) })
+		has && slices.ContainsFunc(l.signs, func(sign string) bool { return strings.Contains(f.Message, sign) })
 }
 
-// leftovers finds those of a text, the most serious first.
-func leftovers(text []byte) []*leftover {
+// Leftovers finds those of a text, the most serious first.
+func Leftovers(text []byte) []*Leftover {
 	code := layoutOf(text).code
-	return slices.DeleteFunc([]*leftover{conflict(text), template(code), invisible(code)},
-		func(l *leftover) bool { return l.fault.line == 0 })
+	return slices.DeleteFunc([]*Leftover{conflict(text), template(code), invisible(code)},
+		func(l *Leftover) bool { return l.fault.Line == 0 })
 }
 
 // conflict finds git's conflict markers.
-func conflict(text []byte) *leftover {
-	out := &leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
+func conflict(text []byte) *Leftover {
+	out := &Leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
 	for number, line := range strictyaml.Lines(text) {
 		if mark, _, _ := strings.Cut(line, " "); mark == "<<<<<<<" || mark == ">>>>>>>" || line == "=======" {
-			out.note(number, true, fmt.Sprintf("%s: %q", out.plain, shorten(line)),
+			out.note(number, true, fmt.Sprintf("%s: %q", out.plain, Shorten(line)),
 				"keep one of the two sides, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>")
 		}
 	}
@@ -74,12 +74,12 @@ var hole = regexp.MustCompile(`\{[{%].*?(?:[%}]\}|$)|%\{.*?(?:\}|$)`)
 
 // template finds the placeholders of a template that was not rendered. One at the
 // start of a value is a bracket in YAML; one within a string may be intended.
-func template(code []codeLine) *leftover {
-	out := &leftover{lines: map[int]bool{}, signs: []string{"{{", "{%", "%{"}, plain: "a template placeholder is left in the file"}
+func template(code []codeLine) *Leftover {
+	out := &Leftover{lines: map[int]bool{}, signs: []string{"{{", "{%", "%{"}, plain: "a template placeholder is left in the file"}
 	for _, c := range code {
 		if at := hole.FindStringIndex(c.text); at != nil {
 			out.note(c.number, slices.Contains(c.starts, at[0]),
-				out.plain+": "+shorten(c.text[at[0]:at[1]]), fillHint)
+				out.plain+": "+Shorten(c.text[at[0]:at[1]]), fillHint)
 		}
 	}
 	return out
@@ -94,8 +94,8 @@ func isInvisible(r rune) bool {
 }
 
 // invisible finds the invisible characters.
-func invisible(code []codeLine) *leftover {
-	out := &leftover{lines: map[int]bool{}}
+func invisible(code []codeLine) *Leftover {
+	out := &Leftover{lines: map[int]bool{}}
 	for _, c := range code {
 		at := strings.IndexFunc(c.text, isInvisible)
 		if at < 0 {
@@ -138,12 +138,12 @@ func spoilsSyntax(line string) bool {
 	return false
 }
 
-// retell replaces the faults that are the consequence of a leftover by one about the
+// Retell replaces the faults that are the consequence of a leftover by one about the
 // leftover.
-func retell(found []*leftover, faults []fault) []fault {
-	var causes []fault
-	faults = slices.DeleteFunc(faults, func(f fault) bool {
-		i := slices.IndexFunc(found, func(l *leftover) bool { return l.causes(f) })
+func Retell(found []*Leftover, faults []Fault) []Fault {
+	var causes []Fault
+	faults = slices.DeleteFunc(faults, func(f Fault) bool {
+		i := slices.IndexFunc(found, func(l *Leftover) bool { return l.causes(f) })
 		if i < 0 {
 			return false
 		}

@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 
 // corrected is the fault of one of the apiserver's errors with the change of the text that
 // mends it, if that is known.
-func (f fault) corrected(e *field.Error, p *v1.Pod, root *yaml.Node) fault {
+func (f Fault) corrected(e *field.Error, p *v1.Pod, root *yaml.Node) Fault {
 	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
 	value := value(e)
 	switch {
@@ -30,7 +30,7 @@ func (f fault) corrected(e *field.Error, p *v1.Pod, root *yaml.Node) fault {
 		return f.instead(didYouMean(suggest.Name(value, volumeNames(p))), root, e.Field)
 	case isNameError(e) && strings.HasPrefix(e.Field, "spec.volumes["):
 		if m := nameMeant(value); m.value != "" {
-			f.hint = fmt.Sprintf("for example %q, in its volumeMounts as well", m.value)
+			f.Hint = fmt.Sprintf("for example %q, in its volumeMounts as well", m.value)
 		}
 		return f
 	case isNameError(e):
@@ -40,7 +40,7 @@ func (f fault) corrected(e *field.Error, p *v1.Pod, root *yaml.Node) fault {
 	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(e.Field, ".containerPort"):
 		return f.withPort(root, strings.TrimSuffix(e.Field, ".containerPort"))
 	case e.Type == field.ErrorTypeRequired && withoutIndexes(e.Field) == "spec.volumes.name":
-		return f.withName(namelessVolume(p), root, strings.TrimSuffix(e.Field, ".name"))
+		return f.withName(NameOfNameless(p), root, strings.TrimSuffix(e.Field, ".name"))
 	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "memory limit"):
 		return f.withUnit(root, strings.TrimSuffix(e.Field, "requests")+"limits[memory]")
 	case last == "procMount":
@@ -96,7 +96,7 @@ func nameMeant(name string) meant {
 }
 
 // withPort is the fault of a port that has a hostPort only.
-func (f fault) withPort(root *yaml.Node, path string) fault {
+func (f Fault) withPort(root *yaml.Node, path string) Fault {
 	_, object := strictyaml.At(root, path)
 	key, port := strictyaml.At(root, path+".hostPort")
 	if key == nil || port.Kind != yaml.ScalarNode {
@@ -106,7 +106,7 @@ func (f fault) withPort(root *yaml.Node, path string) fault {
 }
 
 // withUnit is the fault of a request that exceeds a limit in thousandths of a byte.
-func (f fault) withUnit(root *yaml.Node, path string) fault {
+func (f Fault) withUnit(root *yaml.Node, path string) Fault {
 	_, n := strictyaml.At(root, path)
 	if n == nil || n.Kind != yaml.ScalarNode {
 		return f
@@ -115,40 +115,37 @@ func (f fault) withUnit(root *yaml.Node, path string) fault {
 	if !milli || strings.Trim(number, "0123456789") != "" {
 		return f
 	}
-	f.line = n.Line
+	f.Line = n.Line
 	return f.by(replace(n, number+"Mi", "the limit is in thousandths of a byte: did you mean %s?"))
 }
 
 // withName is the fault of a volume without a name that a container mounts.
-func (f fault) withName(n nameless, root *yaml.Node, path string) fault {
+func (f Fault) withName(name string, root *yaml.Node, path string) Fault {
 	_, object := strictyaml.At(root, path)
-	if n.mountedAs == "" || object == nil || object.Kind != yaml.MappingNode || len(object.Content) == 0 {
+	if name == "" || object == nil || object.Kind != yaml.MappingNode || len(object.Content) == 0 {
 		return f
 	}
-	return f.by(beside(object, object.Content[0], "name: "+n.mountedAs, "write %s, by which a container mounts it"))
+	return f.by(beside(object, object.Content[0], "name: "+name, "write %s, by which a container mounts it"))
 }
 
-// nameless is the one volume without a name, by the name of the mounts that no volume has.
-type nameless struct{ mountedAs string }
-
-// namelessVolume returns the zero value unless one volume has no name, and one name no
-// volume.
-func namelessVolume(p *v1.Pod) nameless {
+// NameOfNameless is the name by which containers mount the one volume without a name; ""
+// unless one volume has no name, and one name no volume.
+func NameOfNameless(p *v1.Pod) string {
 	names := volumeNames(p)
 	if len(names) != len(p.Spec.Volumes)-1 {
-		return nameless{}
+		return ""
 	}
-	var out nameless
+	var out string
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for i := range c.VolumeMounts {
 			name := c.VolumeMounts[i].Name
-			if slices.Contains(names, name) || name == out.mountedAs {
+			if slices.Contains(names, name) || name == out {
 				continue
 			}
-			if out.mountedAs != "" {
-				return nameless{}
+			if out != "" {
+				return ""
 			}
-			out.mountedAs = name
+			out = name
 		}
 	}
 	return out
@@ -156,7 +153,7 @@ func namelessVolume(p *v1.Pod) nameless {
 
 // withoutProcMount is the fault of procMount: Unmasked in a privileged container, as podman
 // writes it.
-func (f fault) withoutProcMount(p *v1.Pod, root *yaml.Node, path string) fault {
+func (f Fault) withoutProcMount(p *v1.Pod, root *yaml.Node, path string) Fault {
 	privileged := false
 	for at, c := range pod.ContainerFields(&p.Spec) {
 		if own := c.SecurityContext; own != nil && at+".securityContext.procMount" == path {
@@ -172,15 +169,15 @@ func (f fault) withoutProcMount(p *v1.Pod, root *yaml.Node, path string) fault {
 }
 
 // withoutField is an edit that removes a field whose value is on its line.
-func withoutField(object, key, n *yaml.Node, words string) edit {
-	e := edit{old: fmt.Sprintf("%s: %s", key.Value, replaceBare(n, "", "").old), words: words}.at(key)
+func withoutField(object, key, n *yaml.Node, words string) Edit {
+	e := Edit{Old: fmt.Sprintf("%s: %s", key.Value, replaceBare(n, "", "").Old), words: words}.at(key)
 	if object.Style&yaml.FlowStyle == 0 || len(object.Content) == 2 {
 		return e
 	}
 	if object.Content[0] == key {
-		e.old += ", "
+		e.Old += ", "
 		return e
 	}
-	e.old, e.column = ", "+e.old, max(e.column-len(", "), 0)
+	e.Old, e.Column = ", "+e.Old, max(e.Column-len(", "), 0)
 	return e
 }

@@ -1,4 +1,4 @@
-package manifest
+package advice
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ var (
 )
 
 // mistyped is the fault of a value that its field does not take.
-func mistyped(e *strictyaml.Error, kind string) fault {
+func mistyped(e *strictyaml.Error, kind string) Fault {
 	w := wrong{e.Node, e.Path, strictyaml.LiteralOf(e.Node)}
 	switch t := e.Type; {
 	case t == quantityType:
@@ -47,7 +47,7 @@ func mistyped(e *strictyaml.Error, kind string) fault {
 		return w.integer(t.Bits())
 	}
 	const unreadable = "podd cannot read this" // a new version of the API may bring such a field
-	return fault{line: e.Node.Line, field: e.Path, message: unreadable + ": " + e.Err.Error(), plain: unreadable}
+	return Fault{Line: e.Node.Line, Field: e.Path, Message: unreadable + ": " + e.Err.Error(), Plain: unreadable}
 }
 
 // wrong is a value that its field does not take.
@@ -58,14 +58,14 @@ type wrong struct {
 }
 
 // fault says what the field takes; m is the value that was meant, if that is known.
-func (w wrong) fault(want, hint string, m meant) fault {
+func (w wrong) fault(want, hint string, m meant) Fault {
 	n := w.node
-	f := fault{line: n.Line, field: w.path, message: "got " + describe(n) + ", want " + want, hint: hint,
-		plain: "got " + formOf(n) + ", want " + want, plainHint: hint}
+	f := Fault{Line: n.Line, Field: w.path, Message: "got " + Describe(n) + ", want " + want, Hint: hint,
+		Plain: "got " + Form(n) + ", want " + want, PlainHint: hint}
 	if n.Kind == yaml.ScalarNode {
-		f.plainHint = "" // which may show it
+		f.PlainHint = "" // which may show it
 		if isPlaceholder(n.Value) {
-			f.hint, m = fillHint, meant{}
+			f.Hint, m = fillHint, meant{}
 		}
 		if m.words != "" {
 			f = f.by(m.edit(n))
@@ -74,7 +74,7 @@ func (w wrong) fault(want, hint string, m meant) fault {
 	return f
 }
 
-func (w wrong) object() fault {
+func (w wrong) object() Fault {
 	hint, entry := `write its fields below it, indented, each "name: value"`, meant{}
 	if w.node.Kind == yaml.SequenceNode {
 		hint = `remove the "- ": this field takes one object, not a list`
@@ -87,7 +87,7 @@ func (w wrong) object() fault {
 // text is the fault of a string field. An unquoted number or boolean is rejected, as
 // by the apiserver: what the file shows (1.10, 0755, no) and the resulting string
 // ("1.1", "493", "false") differ too often.
-func (w wrong) text(kind string) fault {
+func (w wrong) text(kind string) Fault {
 	n := w.node
 	switch {
 	case n.Kind == yaml.SequenceNode:
@@ -100,41 +100,41 @@ func (w wrong) text(kind string) fault {
 		return w.fault("a string", "", meant{})
 	}
 	const quotes, plainText = "put it in quotes", "remove it and write a plain string"
-	f := fault{line: n.Line, field: w.path, plainHint: quotes,
-		message: "got " + describe(n) + ", want a string", plain: "got " + formOf(n) + ", want a string"}
+	f := Fault{Line: n.Line, Field: w.path, PlainHint: quotes,
+		Message: "got " + Describe(n) + ", want a string", Plain: "got " + Form(n) + ", want a string"}
 	f = f.by(replace(n, strconv.Quote(n.Value), quotes+": %s"))
 	switch tag := n.ShortTag(); {
 	case w.lit.Kind != strictyaml.None && oldBoolean(n):
-		f.message, f.plain = "got "+n.Value+", which is a boolean to Kubernetes, want a string", "got a boolean, want a string"
+		f.Message, f.Plain = "got "+n.Value+", which is a boolean to Kubernetes, want a string", "got a boolean, want a string"
 	case w.lit.Kind == strictyaml.None && tag != "!!float":
-		f.message, f.plain = "the YAML tag "+tag+" is not supported here", "a YAML tag (!name) is not supported here"
-		f.hint, f.plainHint, f.edit = plainText, plainText, nil
+		f.Message, f.Plain = "the YAML tag "+tag+" is not supported here", "a YAML tag (!name) is not supported here"
+		f.Hint, f.PlainHint, f.Edit = plainText, plainText, nil
 	}
 	return f
 }
 
 // bytes is the fault of a base64 value.
-func (w wrong) bytes(kind string, err error) fault {
+func (w wrong) bytes(kind string, err error) Fault {
 	hint := "binaryData takes base64 (base64 -w0 FILE); a string goes under data"
 	if kind == pod.KindSecret {
 		hint = "data takes base64 (base64 -w0 FILE); the value itself goes under stringData"
 	}
 	const want = ", want base64 in a string"
-	f := fault{line: w.node.Line, field: w.path, hint: hint}
+	f := Fault{Line: w.node.Line, Field: w.path, Hint: hint}
 	switch w.lit.Kind {
 	case strictyaml.Number:
-		f.message, f.plain, f.plainHint = "got the number "+w.node.Value+want, "got a number"+want, hint
+		f.Message, f.Plain, f.PlainHint = "got the number "+w.node.Value+want, "got a number"+want, hint
 	case strictyaml.Bool:
-		f.message = "got a boolean" + want
+		f.Message = "got a boolean" + want
 	case strictyaml.Text:
-		f.message = err.Error()
+		f.Message = err.Error()
 	default:
 		return w.text(kind)
 	}
 	return f
 }
 
-func (w wrong) boolean() fault {
+func (w wrong) boolean() Fault {
 	var m meant
 	if w.node.Kind == yaml.ScalarNode {
 		switch strings.ToLower(w.node.Value) {
@@ -147,7 +147,7 @@ func (w wrong) boolean() fault {
 	return w.fault("true or false", "", w.unquoted(m))
 }
 
-func (w wrong) integer(bits int) fault {
+func (w wrong) integer(bits int) Fault {
 	_, err := strconv.ParseInt(w.lit.Text, 10, 64)
 	if w.lit.Kind == strictyaml.Number && (w.node.ShortTag() == "!!int" || errors.Is(err, strconv.ErrRange)) {
 		return w.fault(fmt.Sprintf("an integer between -2^%d and 2^%d-1", bits-1, bits-1), "", meant{})
@@ -184,7 +184,7 @@ func (w wrong) unquoted(m meant) meant {
 	return m
 }
 
-func (w wrong) quantity() fault {
+func (w wrong) quantity() Fault {
 	var m meant
 	if w.lit.Kind == strictyaml.Text || w.lit.Kind == strictyaml.Number {
 		m = quantityMeant(w.node.Value)

@@ -1,0 +1,23 @@
+package advice
+
+// Fault is one thing wrong with a document, and its remedy.
+type Fault struct {
+	// syntax: the text could not be parsed.
+	syntax bool
+	// Line is that within the chunk, from 1.
+	Line          int
+	Field         string
+	Message, Hint string
+	// Plain and PlainHint replace them if the text may be confidential; "" if they
+	// show nothing of it.
+	Plain, PlainHint string
+	// Second is another line that the message refers to; 0 for none.
+	Second int
+	// Lenient says that --manifest-validation decides whether it counts.
+	Lenient bool
+	// Edit is the change that Hint asks for; nil where it is not one of the text, or
+	// leaves a choice.
+	Edit *Edit
+	// Bound: the text exceeds the bounds, so no other fault is searched for in it.
+	Bound bool
+}
