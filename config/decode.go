@@ -87,6 +87,8 @@ func parseDocument(file string, data []byte) (*document, error) {
 		return nil, fail(0, "", "contains more than one document: put only one %s in the file", kindConfig)
 	case err != nil:
 		return nil, fail(0, "", "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	case root == nil && len(bytes.TrimSpace(data)) > 0:
+		return nil, fail(0, "", "is not YAML: EOF")
 	case root == nil:
 		return nil, fail(0, "", "is empty: it needs at least apiVersion: %s and kind: %s", apiVersion, kindConfig)
 	case root.Kind != yaml.MappingNode:
@@ -103,6 +105,7 @@ func parseDocument(file string, data []byte) (*document, error) {
 		return true
 	}})
 	if len(problems) > 0 {
+		slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 		return nil, &Error{problems}
 	}
 	for field, want := range map[string]string{"apiVersion": apiVersion, "kind": kindConfig} {
@@ -157,9 +160,6 @@ func messageOf(e *strictyaml.Error) string {
 }
 
 func typeName(t reflect.Type) string {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"

@@ -127,8 +127,6 @@ func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 	switch t := t.(type) {
 	case json.Delim:
 		return n, p.collection(n, t, depth)
-	case string:
-		n.Tag, n.Value, n.Style = "!!str", t, yaml.DoubleQuotedStyle
 	case bool:
 		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
 	case json.Number:
@@ -138,26 +136,20 @@ func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 		}
 	case nil:
 		n.Tag, n.Value = "!!null", "null"
+	case string:
+		n.Tag, n.Value, n.Style = "!!str", t, yaml.DoubleQuotedStyle
 	}
 	return n, nil
 }
 
+// collection parses what follows an opening bracket. A name is a value, too; the decoder
+// lets nothing but a string be one.
 func (p *jsonParser) collection(n *yaml.Node, open json.Delim, depth int) error {
 	n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
 	if open == '{' {
 		n.Kind, n.Tag = yaml.MappingNode, "!!map"
 	}
 	for p.dec.More() {
-		if open == '{' {
-			key, err := p.dec.Token()
-			if err != nil {
-				return err
-			}
-			name, _ := key.(string) // the decoder lets nothing else stand there
-			p.nodes++
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str",
-				Style: yaml.DoubleQuotedStyle, Value: name, Line: p.line()})
-		}
 		v, err := p.value(depth + 1)
 		if err != nil {
 			return err

@@ -31,8 +31,7 @@ type Pair struct {
 type pairSet struct {
 	all    []Pair
 	passes int
-	// at is an index by name once there are more than few fields; nil until then.
-	at     map[string]int
+	at     map[string]int // index by name
 	report func(*Error)
 }
 
@@ -44,7 +43,7 @@ func Pairs(n *yaml.Node, report func(*Error)) []Pair {
 	if report == nil {
 		report = func(*Error) {}
 	}
-	s := pairSet{all: make([]Pair, 0, len(n.Content)/2), report: report}
+	s := pairSet{all: make([]Pair, 0, len(n.Content)/2), at: make(map[string]int, len(n.Content)/2), report: report}
 	s.add(n)
 	return s.all
 }
@@ -92,11 +91,9 @@ func (s *pairSet) merge(value *yaml.Node) {
 
 // put adds a field, or replaces the one of its name.
 func (s *pairSet) put(p Pair) {
-	i := s.find(p.Name)
-	if i < 0 {
-		if s.at != nil {
-			s.at[p.Name] = len(s.all)
-		}
+	i, twice := s.at[p.Name]
+	if !twice {
+		s.at[p.Name] = len(s.all)
 		s.all = append(s.all, p)
 		return
 	}
@@ -104,23 +101,6 @@ func (s *pairSet) put(p Pair) {
 		s.report(&Error{Kind: Duplicate, Path: p.Name, Node: p.Key, First: s.all[i].Key})
 	}
 	s.all[i] = p
-}
-
-func (s *pairSet) find(name string) int {
-	const few = 16 // up to here a map costs more than it saves
-	if len(s.all) <= few {
-		return slices.IndexFunc(s.all, func(p Pair) bool { return p.Name == name })
-	}
-	if s.at == nil {
-		s.at = make(map[string]int, 2*len(s.all))
-		for i, p := range s.all {
-			s.at[p.Name] = i
-		}
-	}
-	if i, ok := s.at[name]; ok {
-		return i
-	}
-	return -1
 }
 
 // Field returns the name and the value of a mapping's field; nil where n is no mapping

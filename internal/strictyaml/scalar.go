@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -65,18 +64,13 @@ func LiteralOf(n *yaml.Node) Literal {
 		return Literal{Kind: None}
 	case n.Value == "":
 		return Literal{Kind: Null}
-	case len(n.Value) <= longestDecimal && decimal.MatchString(n.Value):
+	case decimal.MatchString(n.Value):
 		return Literal{Number, n.Value}
-	case startsSpecial(n.Value) && special.MatchString(n.Value):
+	case special.MatchString(n.Value):
 		return convert(n.Value, n.Value)
 	}
 	return Literal{Text, n.Value}
 }
-
-const longestDecimal = 19
-
-// startsSpecial is a fast look at the first character, before special is asked.
-func startsSpecial(s string) bool { return strings.IndexByte("-+.~0123456789yYnNtTfFoO", s[0]) >= 0 }
 
 // convert has sigs.k8s.io/yaml convert a scalar, alone in a list. A string stays as it is.
 func convert(scalar, value string) Literal {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"strings"
+	"unicode/utf8"
 )
 
 // Chunk is the text of one document, or of a row of JSON objects.
@@ -39,27 +40,29 @@ func Split(data []byte) iter.Seq[Chunk] {
 	}
 }
 
-// breaks are the characters that end a line in YAML 1.1, and oldBreaks those that no
-// longer do in YAML 1.2, CR aside.
-const breaks = "\r\n\u0085\u2028\u2029"
+// breaks are the characters that end a line in YAML 1.1; LF alone is much faster to find.
+const (
+	oldBreaks = "\r\u0085\u2028\u2029"
+	breaks    = "\n" + oldBreaks
+)
 
-var oldBreaks = []string{"\u0085", "\u2028", "\u2029"}
-
-// lines yields the lines of a text with their line breaks: LF, CR, CR LF and the old
-// ones. Without CR and old ones in the text, lines are found much faster.
+// lines yields the lines of a text with their line breaks, of which CR LF is one.
 func lines(text []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		old := bytes.IndexByte(text, '\r') >= 0
-		for _, b := range oldBreaks {
-			old = old || bytes.Contains(text, []byte(b))
-		}
+		old := bytes.ContainsAny(text, oldBreaks)
 		for len(text) > 0 {
-			end := bytes.IndexByte(text, '\n') + 1
+			end := bytes.IndexByte(text, '\n')
 			if old {
-				end = lineEnd(text)
+				end = bytes.IndexAny(text, breaks)
 			}
-			if end <= 0 {
+			switch {
+			case end < 0:
 				end = len(text)
+			case bytes.HasPrefix(text[end:], []byte("\r\n")):
+				end += len("\r\n")
+			default:
+				_, size := utf8.DecodeRune(text[end:])
+				end += size
 			}
 			if !yield(text[:end]) {
 				return
@@ -67,36 +70,6 @@ func lines(text []byte) iter.Seq[[]byte] {
 			text = text[end:]
 		}
 	}
-}
-
-// lineEnd is the length of the first line, with its line break; 0 if it has none.
-func lineEnd(text []byte) int {
-	for i := range text {
-		if size := breakAt(text[i:]); size > 0 {
-			return i + size
-		}
-	}
-	return 0
-}
-
-// breakAt is the length of the line break that text begins with, 0 for none.
-func breakAt(text []byte) int {
-	switch text[0] {
-	case '\n':
-		return 1
-	case '\r':
-		if len(text) > 1 && text[1] == '\n' {
-			return len("\r\n")
-		}
-		return 1
-	case 0xc2, 0xe2:
-		for _, b := range oldBreaks {
-			if bytes.HasPrefix(text, []byte(b)) {
-				return len(b)
-			}
-		}
-	}
-	return 0
 }
 
 // Lines yields the lines of a text with their numbers, from 1, and without line breaks
@@ -129,11 +102,10 @@ func LineBreaks(text []byte) int {
 // the middle of a file when files are concatenated; skipped lines of comments are cut
 // with it.
 func unmarked(text []byte) (rest []byte, skipped int) {
-	rest = text
-	if !bytes.Contains(text, []byte(ByteOrderMark)) {
+	at, number := 0, 0
+	if rest = text; !bytes.Contains(text, []byte(ByteOrderMark)) {
 		return rest, 0
 	}
-	at, number := 0, 0
 	for line := range lines(text) {
 		content, marked := bytes.CutPrefix(line, []byte(ByteOrderMark))
 		at += len(line)
@@ -154,7 +126,7 @@ func separator(line []byte) (rest []byte, ok bool) {
 	line = bytes.TrimPrefix(line, []byte(ByteOrderMark))
 	for _, mark := range []string{"---", "..."} {
 		rest, found := bytes.CutPrefix(line, []byte(mark))
-		if found && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t' || breakAt(rest) > 0) {
+		if r, _ := utf8.DecodeRune(rest); found && (len(rest) == 0 || strings.ContainsRune(" \t"+breaks, r)) {
 			return rest, true
 		}
 	}

@@ -20,6 +20,18 @@ func (c Content) HasSecret() bool {
 	return slices.ContainsFunc(c.Objects, func(o *pod.Object) bool { return o.Secret != nil })
 }
 
+// named are the names of the pods, and the keys of the objects.
+func (c Content) named() (pods map[string]bool, objects map[pod.ObjectKey]bool) {
+	pods, objects = map[string]bool{}, map[pod.ObjectKey]bool{}
+	for _, p := range c.Pods {
+		pods[p.Name()] = true
+	}
+	for _, o := range c.Objects {
+		objects[o.Key()] = true
+	}
+	return pods, objects
+}
+
 // Reuse replaces new pods and objects by equal ones of before, so that they keep the
 // time at which they were first seen, and comparing pointers shows no change.
 func (c Content) Reuse(old Content) Content {
@@ -61,13 +73,7 @@ func sameObject(a, b *pod.Object) bool {
 // object, a failed object no pod.
 func Keep(next, old Content, failed []Failed) Content {
 	k := keeping(old, failed)
-	pods, objects := map[string]bool{}, map[pod.ObjectKey]bool{}
-	for _, p := range next.Pods {
-		pods[p.Name()] = true
-	}
-	for _, o := range next.Objects {
-		objects[o.Key()] = true
-	}
+	pods, objects := next.named()
 	var kept Content
 	for _, o := range old.Pods {
 		if name := o.Name(); !pods[name] && (k.allPods || k.pods[name]) {
@@ -123,13 +129,7 @@ type keep struct {
 
 func keeping(old Content, failed []Failed) keep {
 	k := keep{pods: map[string]bool{}, objects: map[pod.ObjectKey]bool{}}
-	pods, objects := map[string]bool{}, map[pod.ObjectKey]bool{}
-	for _, o := range old.Pods {
-		pods[o.Name()] = true
-	}
-	for _, o := range old.Objects {
-		objects[o.Key()] = true
-	}
+	pods, objects := old.named()
 	for _, f := range failed {
 		known := pods[f.Pod]
 		k.pods[f.Pod] = true

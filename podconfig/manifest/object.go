@@ -48,52 +48,45 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 
 // emptyObject gives o an object of a kind, to be decoded into.
 func emptyObject(o *pod.Object, kind string) any {
+	typed := metav1.TypeMeta{APIVersion: pod.APIVersion(kind), Kind: kind}
 	switch kind {
 	case pod.KindSecret:
-		o.Secret = &v1.Secret{}
+		o.Secret = &v1.Secret{TypeMeta: typed}
 		return o.Secret
 	case pod.KindPersistentVolume:
-		o.Volume = &v1.PersistentVolume{}
+		o.Volume = &v1.PersistentVolume{TypeMeta: typed}
 		return o.Volume
 	case pod.KindPersistentVolumeClaim:
-		o.Claim = &v1.PersistentVolumeClaim{}
+		o.Claim = &v1.PersistentVolumeClaim{TypeMeta: typed}
 		return o.Claim
 	case pod.KindCSIDriver:
-		o.Driver = &storagev1.CSIDriver{}
+		o.Driver = &storagev1.CSIDriver{TypeMeta: typed}
 		return o.Driver
 	}
-	o.ConfigMap = &v1.ConfigMap{}
+	o.ConfigMap = &v1.ConfigMap{TypeMeta: typed}
 	return o.ConfigMap
 }
 
 // complete makes of a decoded object in place what an apiserver would store, and
 // returns what upstream's validation has against it.
 func complete(o *pod.Object) field.ErrorList {
-	typed := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: pod.APIVersion(kind), Kind: kind}
-	}
 	switch {
 	case o.Secret != nil:
-		o.Secret.TypeMeta = typed(pod.KindSecret)
 		cleanObject(&o.Secret.ObjectMeta)
 		podapi.DefaultSecret(o.Secret)
 		return podapi.ValidateSecret(o.Secret)
 	case o.Volume != nil:
-		o.Volume.TypeMeta = typed(pod.KindPersistentVolume)
 		completeVolume(o.Volume)
 		return podapi.ValidateVolume(o.Volume)
 	case o.Claim != nil:
-		o.Claim.TypeMeta = typed(pod.KindPersistentVolumeClaim)
 		cleanObject(&o.Claim.ObjectMeta)
 		o.Claim.Status = v1.PersistentVolumeClaimStatus{}
 		podapi.DefaultClaim(o.Claim)
 		return podapi.ValidateClaim(o.Claim)
 	case o.Driver != nil:
-		o.Driver.TypeMeta = typed(pod.KindCSIDriver)
 		completeDriver(o.Driver)
 		return podapi.ValidateCSIDriver(o.Driver)
 	}
-	o.ConfigMap.TypeMeta = typed(pod.KindConfigMap)
 	cleanObject(&o.ConfigMap.ObjectMeta)
 	return podapi.ValidateConfigMap(o.ConfigMap)
 }

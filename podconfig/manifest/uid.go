@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,10 +36,6 @@ func identity(opt Options, namespace, name string, content *yaml.Node) pod.UID {
 	}
 	canonical(w, content)
 	w.Flush()
-	return sum(h)
-}
-
-func sum(h hash.Hash) pod.UID {
 	const bytes = 16
 	return pod.UID(hex.EncodeToString(h.Sum(nil)[:bytes]))
 }

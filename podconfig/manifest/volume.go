@@ -44,16 +44,14 @@ func unsupported(v *v1.PersistentVolume, text *strictyaml.Decoded) []advice.Faul
 
 // objectDoubts are words about an object that can be used.
 func objectDoubts(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
-	var out []advice.Fault
-	doubt := func(path, message, hint string) {
-		out = append(out, advice.Fault{Line: text.Line(path), Field: path, Message: message, Hint: hint})
+	v := o.Volume
+	if v == nil || v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain {
+		return nil
 	}
-	if v := o.Volume; v != nil && v.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
-		const path = "spec.persistentVolumeReclaimPolicy"
-		doubt(path, fmt.Sprintf("podd deletes nothing of a volume: %s is taken for Retain", v.Spec.PersistentVolumeReclaimPolicy),
-			"write Retain; a volume whose claim is gone is kept for it, until the volume's document is removed and added again")
-	}
-	return out
+	const path = "spec.persistentVolumeReclaimPolicy"
+	return []advice.Fault{{Line: text.Line(path), Field: path,
+		Message: fmt.Sprintf("podd deletes nothing of a volume: %s is taken for Retain", v.Spec.PersistentVolumeReclaimPolicy),
+		Hint:    "write Retain; a volume whose claim is gone is kept for it, until the volume's document is removed and added again"}}
 }
 
 // volumeKind is the name of the field that says what a volume is; source is a

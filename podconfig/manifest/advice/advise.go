@@ -1,7 +1,6 @@
 package advice
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -20,7 +19,7 @@ func advise(e *field.Error, p *v1.Pod) string {
 	value := value(e)
 	switch {
 	case e.Type == field.ErrorTypeRequired:
-		return cmp.Or(requiredHint(withoutIndexes(e.Field)), requiredReferenceHint(withoutIndexes(e.Field)))
+		return requiredHint(withoutIndexes(e.Field))
 	case strings.Contains(e.Detail, "conflicting duplicate paths"):
 		return "two of its sources write the same file: give each key another path with items"
 	case e.Type == field.ErrorTypeNotSupported && last == "stopSignal":
@@ -79,46 +78,37 @@ func BadText(e *field.Error) string {
 	return ""
 }
 
-// requiredHint says what to write into a missing field, by its path without indexes.
-func requiredHint(path string) string {
-	switch path {
-	case "metadata.name":
-		return "write metadata: name: web (a static pod needs a name; generateName works on an apiserver only)"
-	case "spec.containers":
-		return `a pod needs at least one container: under spec.containers write "- name: web" and "image: …"`
-	case "spec.containers.image":
-		return "write image: registry/name:tag, or the name of an image in podd's image directory"
-	case "spec.containers.name":
-		return "each container needs a name, for example name: web"
-	case "spec.containers.ports.containerPort":
-		return "write containerPort: 80, the port that the program listens on"
-	case "spec.containers.volumeMounts.name":
-		return "name one of spec.volumes"
-	case "spec.containers.volumeMounts.mountPath":
-		return "write mountPath: /data, where the container sees the volume"
-	case "spec.volumes.name":
-		return "each volume needs a name, which volumeMounts refer to, for example name: data"
-	case "spec.volumes":
-		return "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"
-	}
-	return ""
+// required says what to write into a missing field, by the end of its path without
+// indexes (^ is where the path begins). The first that fits counts.
+var required = []struct{ path, hint string }{
+	{"^metadata.name", "write metadata: name: web (a static pod needs a name; generateName works on an apiserver only)"},
+	{"^spec.containers", `a pod needs at least one container: under spec.containers write "- name: web" and "image: …"`},
+	{"^spec.containers.image", "write image: registry/name:tag, or the name of an image in podd's image directory"},
+	{"^spec.containers.name", "each container needs a name, for example name: web"},
+	{"^spec.containers.ports.containerPort", "write containerPort: 80, the port that the program listens on"},
+	{"^spec.containers.volumeMounts.name", "name one of spec.volumes"},
+	{"^spec.containers.volumeMounts.mountPath", "write mountPath: /data, where the container sees the volume"},
+	{"^spec.volumes.name", "each volume needs a name, which volumeMounts refer to, for example name: data"},
+	{"^spec.volumes", "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"},
+	{".items.path", "write path: settings.ini, the file that the key becomes in the volume"},
+	{".items.key", "write key: settings.ini, one of the object's keys"},
+	{"onfigMap.name", needsConfigMap}, {".configMapRef.name", needsConfigMap}, {".configMapKeyRef.name", needsConfigMap},
+	{".secret.name", needsSecret}, {".secretRef.name", needsSecret}, {".secretKeyRef.name", needsSecret},
+	{".secret.secretName", "write secretName: password, the name of a Secret of the pod's namespace"},
+	{"KeyRef.key", "write key: colour, one of the object's keys"},
 }
 
-// requiredReferenceHint is requiredHint for what names an object and its keys.
-func requiredReferenceHint(path string) string {
-	switch {
-	case strings.HasSuffix(path, ".items.path"):
-		return "write path: settings.ini, the file that the key becomes in the volume"
-	case strings.HasSuffix(path, ".items.key"):
-		return "write key: settings.ini, one of the object's keys"
-	case strings.HasSuffix(path, "onfigMap.name"), strings.HasSuffix(path, ".configMapRef.name"), strings.HasSuffix(path, ".configMapKeyRef.name"):
-		return "write name: settings, the name of a ConfigMap of the pod's namespace"
-	case strings.HasSuffix(path, ".secret.name"), strings.HasSuffix(path, ".secretRef.name"), strings.HasSuffix(path, ".secretKeyRef.name"):
-		return "write name: password, the name of a Secret of the pod's namespace"
-	case strings.HasSuffix(path, ".secret.secretName"):
-		return "write secretName: password, the name of a Secret of the pod's namespace"
-	case strings.HasSuffix(path, "KeyRef.key"):
-		return "write key: colour, one of the object's keys"
+const (
+	needsConfigMap = "write name: settings, the name of a ConfigMap of the pod's namespace"
+	needsSecret    = "write name: password, the name of a Secret of the pod's namespace"
+)
+
+// requiredHint is the hint of required at a path, "" for none.
+func requiredHint(path string) string {
+	for _, r := range required {
+		if strings.HasSuffix("^"+path, r.path) {
+			return r.hint
+		}
 	}
 	return ""
 }

@@ -10,24 +10,19 @@ import (
 
 // Describe describes a value as a person sees it.
 func Describe(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "an object"
-	case yaml.SequenceNode:
-		return "a list"
-	}
-	switch n.ShortTag() {
-	case "!!null":
-		return "null"
-	case "!!int", "!!float":
+	switch form := Form(n); form {
+	case "a number":
 		return "the number " + n.Value
-	case "!!bool":
+	case "a boolean":
 		return "the boolean " + n.Value
+	case "a string":
+		return "the string " + strconv.Quote(Shorten(n.Value))
+	default:
+		return form
 	}
-	return "the string " + strconv.Quote(Shorten(n.Value))
 }
 
-// Form is describe without the value.
+// Form is Describe without the value.
 func Form(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -2,6 +2,7 @@ package advice
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -15,23 +16,23 @@ var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 // explainYAML converts a syntax error into a message with a remedy. For errors of its
 // parser, the library's line is that of the surrounding construct, counted from 0; if
 // the text itself shows a more likely line, that one is reported.
-func explainYAML(err error, text []byte) *Fault {
+func explainYAML(err error, text []byte) Fault {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	line, _ := strconv.Atoi(m[1])
-	f := &Fault{syntax: true, Line: line, Message: "this is not valid YAML: " + m[2]}
-	if yamlErrorOf(m[2]).ofParser() || f.Line == 0 {
+	f := Fault{syntax: true, Line: line, Message: notYAML + m[2]}
+	kind := yamlErrorOf(m[2])
+	if kind.ofParser() || f.Line == 0 {
 		f.Line++
 	}
 	f.Line = min(f.Line, 1+strictyaml.LineBreaks(bytes.TrimRight(text, "\r\n")))
 	l := layoutOf(text)
-	kind := yamlErrorOf(m[2])
 	switch tab := l.tab(); {
 	case tab > 0:
 		f.Line = tab
 		f.Message = "the line is indented with a tab, which YAML does not allow"
 		f.Hint = "use spaces (two per level)"
 	case l.slip != nil:
-		f.Line, f.Message, f.Hint = l.slip.begin, "this is not valid YAML: "+l.slip.message(), l.slip.hint()
+		f.Line, f.Message, f.Hint = l.slip.begin, notYAML+l.slip.message(), l.slip.hint()
 	case kind == yamlNoAnchor:
 		name := strings.Trim(strings.Fields(m[2])[2], "'")
 		f.Line = l.lineOf("*" + name)
@@ -39,7 +40,7 @@ func explainYAML(err error, text []byte) *Fault {
 		f.Hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
 		f.Plain, f.PlainHint = "there is an alias, and no line above has its anchor", f.Hint
 	case kind == yamlPanic:
-		f.Plain = "this is not valid YAML: " + strictyaml.GaveUp
+		f.Plain = notYAML + strictyaml.GaveUp
 	default:
 		f.explain(kind, text)
 	}
@@ -48,41 +49,16 @@ func explainYAML(err error, text []byte) *Fault {
 
 // explain adds a remedy to the library's message.
 func (f *Fault) explain(kind yamlError, text []byte) {
-	if kind == yamlNoToken && tabFrom(text, f.Line) == f.Line {
-		kind = yamlTab
-	}
-	switch kind {
-	case yamlMapping:
-		f.Hint = `the line is indented too far, the line before it lacks its ":", or a string that contains ": " must be quoted`
-	case yamlNoKey, yamlNoDash:
-		f.Message = "this is not valid YAML: the indentation is inconsistent within the block that begins here"
-		f.Hint = "the fields of one object must begin in the same column; lists begin each entry with \"- \""
-	case yamlNoComma:
-		f.Message = "this is not valid YAML: the bracket that opens here is not closed, or a comma is missing"
-		f.Hint = "is the file complete?"
-	case yamlNoContent:
-		f.Message = "this is not valid YAML: a value is missing here, or a bracket that opens here is not closed"
-		f.Hint = "is the file complete?"
-	case yamlNoColon:
-		f.Hint = `a field is written "name: value"; is the colon missing, or is the file cut off here?`
-	case yamlNoQuote:
-		f.Message = "this is not valid YAML: a quote opens here and is never closed"
-		f.Hint = "close the quotes; is the file complete?"
-	case yamlTab:
-		f.Line = tabFrom(text, f.Line)
-		f.Message = "there is a tab here where YAML requires spaces"
-		f.Hint = "use spaces; a block that begins with | needs them at the beginning of its first line, too"
-	case yamlNoToken:
-		f.Hint = "quote strings that begin with @, ` or %"
-	case yamlSequence:
-		f.Hint = `a list begins on the line after its field name, each entry with "- "`
-	case yamlName:
-		f.Hint = `a string that begins with * or & must be quoted`
-	case yamlEscape:
-		f.Hint = `within double quotes a backslash must be doubled; single quotes take it as it is`
-	case yamlControl:
+	switch tab := tabFrom(text, f.Line); {
+	case kind == yamlTab, kind == yamlNoToken && tab == f.Line:
+		kind, f.Line = yamlTab, tab
+	case kind == yamlControl:
 		f.Line = controlLine(text)
-		f.Hint = "remove the control character (in vim: /[^[:print:]\\t])"
+	}
+	for _, t := range yamlTexts {
+		if t.kind == kind {
+			f.Message, f.Hint = cmp.Or(t.message, f.Message), t.hint
+		}
 	}
 }
 

@@ -56,21 +56,18 @@ func InvalidObject(e *field.Error, kind, at string, text *strictyaml.Decoded) Fa
 // verdict is the apiserver's message, without the dump of a whole object that some of
 // them show as the invalid value, and of bounded length.
 func verdict(e *field.Error) string {
+	short := *e
 	switch v := e.BadValue.(type) {
-	case nil, string, bool, int, int32, int64, float64:
-		if s, ok := v.(string); ok {
-			short := *e
-			short.BadValue = Shorten(s)
-			return short.ErrorBody()
-		}
+	case string:
+		short.BadValue = Shorten(v)
+		return short.ErrorBody()
+	case nil, bool, int, int32, int64, float64:
 		return e.ErrorBody()
 	case fmt.Stringer: // quantities
-		short := *e
 		short.BadValue = Shorten(v.String())
 		return short.ErrorBody()
 	}
 	if text := value(e); text != "" && e.Type == field.ErrorTypeNotSupported {
-		short := *e
 		if short.BadValue = Shorten(text); len(e.Detail) > 500 {
 			short.Detail = "" // of a list that long advise names the nearest
 		}

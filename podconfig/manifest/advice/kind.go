@@ -2,6 +2,7 @@ package advice
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -128,10 +129,8 @@ func checkKind(n *yaml.Node, h Header) *Fault {
 		return &f
 	}
 	kind := Scalar(h.Kind)
-	for _, k := range kinds {
-		if k == kind {
-			return nil
-		}
+	if slices.Contains(kinds, kind) {
+		return nil
 	}
 	f := Fault{Line: h.Kind.Line, Field: "kind", Message: fmt.Sprintf("podd cannot run the kind %q", Shorten(kind)),
 		Hint: "podd runs Pods on one node; other kinds need a cluster"}

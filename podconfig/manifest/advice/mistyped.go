@@ -88,16 +88,17 @@ func (w wrong) object() Fault {
 // by the apiserver: what the file shows (1.10, 0755, no) and the resulting string
 // ("1.1", "493", "false") differ too often.
 func (w wrong) text(kind string) Fault {
-	n := w.node
-	switch {
-	case n.Kind == yaml.SequenceNode:
-		return w.fault("a string", `remove the "- ": this field takes one string, not a list`, meant{})
-	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0:
-		return w.fault("a string", "is a template placeholder such as {{ … }} left in the file? Fill it in first; a string that begins with { must be quoted", meant{})
-	case n.Kind == yaml.MappingNode && kind != "Pod":
-		return w.fault("a string", "a file's content is written below \"name: |\", indented", meant{})
-	case n.Kind == yaml.MappingNode:
-		return w.fault("a string", "", meant{})
+	n, hint := w.node, ""
+	if n.Kind != yaml.ScalarNode {
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			hint = `remove the "- ": this field takes one string, not a list`
+		case n.Style&yaml.FlowStyle != 0:
+			hint = "is a template placeholder such as {{ … }} left in the file? Fill it in first; a string that begins with { must be quoted"
+		case kind != "Pod":
+			hint = "a file's content is written below \"name: |\", indented"
+		}
+		return w.fault("a string", hint, meant{})
 	}
 	const quotes, plainText = "put it in quotes", "remove it and write a plain string"
 	f := Fault{Line: n.Line, Field: w.path, PlainHint: quotes,

@@ -3,6 +3,7 @@ package advice
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	imageref "github.com/distribution/reference"
@@ -17,8 +18,17 @@ import (
 // units of another resource, paths that lead nowhere, names that no image and no
 // capability can have.
 func slips(p *v1.Pod) []doubt {
-	var out []doubt
+	var out, deadPorts []doubt
+	dead := map[string]pod.DeadPort{}
+	for _, d := range pod.DeadPorts(p) {
+		dead[fmt.Sprint(d.Container, "/", d.Index)] = d
+	}
 	for path, c := range pod.ContainerFields(&p.Spec) {
+		for i := range c.Ports { // they are dead without a word of the runtime
+			if d, ok := dead[fmt.Sprint(c.Name, "/", i)]; ok {
+				deadPorts = append(deadPorts, doubt{path: fmt.Sprintf("%s.ports[%d].hostIP", path, i), message: d.String(), hint: "write an address of IPv4, such as 127.0.0.1, or leave hostIP out for all of them"})
+			}
+		}
 		out = append(out, imageSlip(path+".image", c.Image)...)
 		for i, e := range c.Env {
 			if strings.ContainsAny(e.Name, " \t") {
@@ -46,25 +56,7 @@ func slips(p *v1.Pod) []doubt {
 			out = append(out, sizeSlip(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
 	}
-	out = append(out, hostIPSlips(p)...)
-	return append(out, sysctlSlips(p)...)
-}
-
-// hostIPSlips: the ports are dead without a word of the runtime.
-func hostIPSlips(p *v1.Pod) []doubt {
-	dead := map[string]pod.DeadPort{}
-	for _, d := range pod.DeadPorts(p) {
-		dead[fmt.Sprint(d.Container, "/", d.Index)] = d
-	}
-	var out []doubt
-	for path, c := range pod.ContainerFields(&p.Spec) {
-		for i := range c.Ports {
-			if d, ok := dead[fmt.Sprint(c.Name, "/", i)]; ok {
-				out = append(out, doubt{path: fmt.Sprintf("%s.ports[%d].hostIP", path, i), message: d.String(), hint: "write an address of IPv4, such as 127.0.0.1, or leave hostIP out for all of them"})
-			}
-		}
-	}
-	return out
+	return slices.Concat(out, deadPorts, sysctlSlips(p))
 }
 
 // volumeImageSlip: upstream lets templates leave the reference out, and static pods

@@ -21,14 +21,15 @@ func Explain(text []byte, err error) *Fault {
 		return nil
 	}
 	var f Fault
-	if bad, ok := errors.AsType[*strictyaml.BoundError](err); ok {
-		f = explainBound(bad)
-	} else if bad, ok := errors.AsType[*strictyaml.TrailingError](err); ok {
-		f = explainTrailing(bad, text)
-	} else if bad, ok := errors.AsType[*strictyaml.JSONError](err); ok {
-		f = explainJSON(bad, text)
-	} else {
-		f = *explainYAML(err, text)
+	switch e := err.(type) {
+	case *strictyaml.BoundError:
+		f = explainBound(e)
+	case *strictyaml.TrailingError:
+		f = explainTrailing(e, text)
+	case *strictyaml.JSONError:
+		f = explainJSON(e, text)
+	default:
+		f = explainYAML(err, text)
 	}
 	return &f
 }
