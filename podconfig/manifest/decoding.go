@@ -7,11 +7,9 @@ import (
 	"podd/podconfig/manifest/advice"
 )
 
-// decoding is the decoding of one pod or object.
+// decoding is the decoding of one pod, object or list.
 type decoding struct {
-	// kind is what is decoded: a Pod, an object that pods refer to, or a Secret, whose
-	// faults show nothing but the names of fields, and those only if they are valid
-	// names.
+	// kind is what is decoded: a Pod or an object that pods refer to; "" for a list.
 	kind       string
 	validation Validation
 	faults     []advice.Fault
@@ -27,17 +25,25 @@ func (d *decoding) decode(n *yaml.Node, into any) {
 
 // report takes an error and says whether another one would be reported.
 func (d *decoding) report(e *strictyaml.Error) bool {
-	to := &d.faults
-	switch {
-	case e.Lenient() && d.validation == Ignore:
-		return true
-	case e.Lenient() && d.validation == Warn:
-		to = &d.warnings
-	}
-	if len(*to) <= maxProblems {
+	if to := d.place(e.Lenient()); to != nil {
 		if f := advice.Field(e, d.kind); f.Message != "" {
 			*to = append(*to, f)
 		}
 	}
 	return len(d.faults) <= maxProblems
+}
+
+// place is where a fault goes, nil for nowhere. Validation decides about a lenient one.
+func (d *decoding) place(lenient bool) *[]advice.Fault {
+	to := &d.faults
+	switch {
+	case lenient && d.validation == Ignore:
+		return nil
+	case lenient && d.validation == Warn:
+		to = &d.warnings
+	}
+	if len(*to) > maxProblems {
+		return nil
+	}
+	return to
 }

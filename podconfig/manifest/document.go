@@ -62,28 +62,23 @@ func (r *reader) list(n *yaml.Node, kind string) {
 
 // listFaults are the faults of a list itself; items may be nil.
 func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []advice.Fault {
-	var faults []advice.Fault
-	report := func(f advice.Fault) {
-		switch {
-		case len(faults) > maxProblems, f.Lenient && r.opt.Validation == Ignore:
-		case f.Lenient && r.opt.Validation == Warn:
-			r.warn(f, Failed{})
-		default:
-			faults = append(faults, f)
+	d := &decoding{validation: r.opt.Validation}
+	for _, p := range strictyaml.Pairs(n, func(e *strictyaml.Error) { d.report(e) }) {
+		known := []string{"apiVersion", "kind", "metadata", "items"}
+		if to := d.place(true); to != nil && !slices.Contains(known, p.Name) {
+			*to = append(*to, advice.Fault{Line: p.Key.Line, Field: p.Name, Message: fmt.Sprintf("unknown field %q", advice.Shorten(p.Name)),
+				Hint: "a " + kind + " has apiVersion, kind, metadata and items"})
 		}
 	}
-	for _, p := range strictyaml.Pairs(n, func(e *strictyaml.Error) { report(advice.Field(e, "")) }) {
-		if known := []string{"apiVersion", "kind", "metadata", "items"}; !slices.Contains(known, p.Name) {
-			report(advice.Fault{Line: p.Key.Line, Field: p.Name, Message: fmt.Sprintf("unknown field %q", advice.Shorten(p.Name)),
-				Hint: "a " + kind + " has apiVersion, kind, metadata and items", Lenient: true})
-		}
+	for _, f := range d.warnings {
+		r.warn(f, Failed{})
 	}
 	if items != nil && items.Kind != yaml.SequenceNode && items.ShortTag() != "!!null" {
 		const hint = `begin each entry with "- "`
-		faults = append(faults, advice.Fault{Line: items.Line, Field: "items", Message: "got " + advice.Describe(items) + ", want a list", Hint: hint,
+		d.faults = append(d.faults, advice.Fault{Line: items.Line, Field: "items", Message: "got " + advice.Describe(items) + ", want a list", Hint: hint,
 			Plain: "got " + advice.Form(items) + ", want a list", PlainHint: hint})
 	}
-	return faults
+	return d.faults
 }
 
 // item decodes one entry of a list of that kind; prefix is its path.

@@ -13,8 +13,6 @@ type Fault struct {
 	Plain, PlainHint string
 	// Second is another line that the message refers to; 0 for none.
 	Second int
-	// Lenient says that --manifest-validation decides whether it counts.
-	Lenient bool
 	// Edit is the change that Hint asks for; nil where it is not one of the text, or
 	// leaves a choice.
 	Edit *Edit

@@ -28,7 +28,7 @@ func Field(e *strictyaml.Error, kind string) Fault {
 }
 
 func fieldFault(e *strictyaml.Error, kind string) Fault {
-	f := Fault{Line: e.Node.Line, Field: e.Path, Lenient: e.Lenient()}
+	f := Fault{Line: e.Node.Line, Field: e.Path}
 	switch e.Kind {
 	case strictyaml.Unknown:
 		return (&unknownField{Error: e, name: e.Node.Value, kind: kind}).fault(f)
