@@ -39,27 +39,29 @@ const (
 
 // BoundError says that a document exceeds a bound.
 type BoundError struct {
-	Bound  Bound
-	Line   int
-	Size   int    // of the text, for BoundBytes
-	Alias  string // for BoundCycle
-	Bounds Bounds
+	Bound   Bound
+	Line    int
+	Message string
 }
 
-func (e *BoundError) Error() string {
-	switch e.Bound {
+func (e *BoundError) Error() string { return e.Message }
+
+// exceeded is the error about a bound; size is that of the text.
+func (b Bounds) exceeded(bound Bound, line, size int) *BoundError {
+	e := &BoundError{Bound: bound, Line: line}
+	switch bound {
 	case BoundBytes:
-		return fmt.Sprintf("the document is %s, more than the limit of %d MiB", bytesize.Mebibytes(int64(e.Size)), e.Bounds.Bytes>>20)
+		e.Message = fmt.Sprintf("the document is %s, more than the limit of %d MiB", bytesize.Mebibytes(int64(size)), b.Bytes>>20)
 	case BoundMarks:
-		return fmt.Sprintf("the document has more than %d lines, fields and list entries", e.Bounds.Marks)
+		e.Message = fmt.Sprintf("the document has more than %d lines, fields and list entries", b.Marks)
 	case BoundNodes:
-		return fmt.Sprintf("the document has more than %d values", e.Bounds.Nodes)
+		e.Message = fmt.Sprintf("the document has more than %d values", b.Nodes)
 	case BoundDepth:
-		return fmt.Sprintf("the document is nested more than %d levels deep", e.Bounds.Depth)
+		e.Message = fmt.Sprintf("the document is nested more than %d levels deep", b.Depth)
 	case BoundAliases:
-		return fmt.Sprintf("the aliases (*name) of this document expand to more than %d values or %d MiB", e.Bounds.Nodes, e.Bounds.Text>>20)
+		e.Message = fmt.Sprintf("the aliases (*name) of this document expand to more than %d values or %d MiB", b.Nodes, b.Text>>20)
 	}
-	return "the alias *" + e.Alias + " refers to the object that contains it"
+	return e
 }
 
 // marksOf counts the positions in a YAML text where a node can begin: each node but
@@ -96,17 +98,15 @@ func marksOf(text []byte) int {
 func measure(root *yaml.Node, b Bounds) error {
 	m := measurer{bounds: b, known: map[*yaml.Node]extent{}, open: map[*yaml.Node]bool{}}
 	size := m.of(root, 0)
-	exceeds := func(bound Bound) error { return &BoundError{Bound: bound, Line: root.Line, Bounds: b} }
 	switch {
 	case m.bad != nil:
-		m.bad.Bounds = b
 		return m.bad
 	case size.height > b.Depth:
-		return exceeds(BoundDepth)
+		return b.exceeded(BoundDepth, root.Line, 0)
 	case m.aliases && (size.nodes > b.Nodes || size.text > b.Text):
-		return exceeds(BoundAliases)
+		return b.exceeded(BoundAliases, root.Line, 0)
 	case size.nodes > b.Nodes:
-		return exceeds(BoundNodes)
+		return b.exceeded(BoundNodes, root.Line, 0)
 	}
 	return nil
 }
@@ -129,12 +129,12 @@ func (m *measurer) of(n *yaml.Node, depth int) extent {
 	case m.bad != nil:
 		return extent{}
 	case depth > m.bounds.Depth:
-		m.bad = &BoundError{Bound: BoundDepth, Line: n.Line}
+		m.bad = m.bounds.exceeded(BoundDepth, n.Line, 0)
 		return extent{}
 	case n.Kind == yaml.AliasNode:
 		m.aliases = true
 		if m.open[n.Alias] {
-			m.bad = &BoundError{Bound: BoundCycle, Line: n.Line, Alias: n.Value}
+			m.bad = &BoundError{BoundCycle, n.Line, "the alias *" + n.Value + " refers to the object that contains it"}
 			return extent{}
 		}
 		n = n.Alias

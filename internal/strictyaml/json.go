@@ -43,17 +43,15 @@ func JSON(text []byte, b Bounds, each func(*yaml.Node, error) bool) error {
 		dec := json.NewDecoder(bytes.NewReader(text[at:]))
 		if err := dec.Decode(&skipped{}); err != nil {
 			if s, ok := errors.AsType[*json.SyntaxError](err); ok && strings.Contains(err.Error(), "exceeded max depth") {
-				each(nil, &BoundError{Bound: BoundDepth, Line: lines.of(at + int(s.Offset) - 1), Bounds: b})
+				each(nil, b.exceeded(BoundDepth, lines.of(at+int(s.Offset)-1), 0))
 				return nil
 			}
 			return &JSONError{Err: err, At: at, Objects: objects}
 		}
 		end := at + int(dec.InputOffset())
 		n, err := parseObject(text[at:end], at, &lines, b)
-		if bad, ok := errors.AsType[*BoundError](err); err != nil && !ok {
+		if _, bound := errors.AsType[*BoundError](err); err != nil && !bound {
 			return &JSONError{Err: err, At: at, Objects: objects}
-		} else if ok {
-			bad.Bounds = b
 		}
 		if !each(n, err) {
 			return nil
@@ -66,7 +64,7 @@ func JSON(text []byte, b Bounds, each func(*yaml.Node, error) bool) error {
 func parseObject(text []byte, at int, lines *jsonLines, b Bounds) (*yaml.Node, error) {
 	first := lines.of(at)
 	if len(text) > b.Bytes {
-		return nil, &BoundError{Bound: BoundBytes, Line: first, Size: len(text)}
+		return nil, b.exceeded(BoundBytes, first, len(text))
 	}
 	p := &jsonParser{dec: json.NewDecoder(bytes.NewReader(text)), lines: lines, start: at, first: first, bounds: b}
 	p.dec.UseNumber()
@@ -119,14 +117,16 @@ func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 	case err != nil:
 		return nil, err
 	case depth > p.bounds.Depth:
-		return nil, &BoundError{Bound: BoundDepth, Line: p.line()}
+		return nil, p.bounds.exceeded(BoundDepth, p.line(), 0)
 	case p.nodes > p.bounds.Nodes:
-		return nil, &BoundError{Bound: BoundNodes, Line: p.first}
+		return nil, p.bounds.exceeded(BoundNodes, p.first, 0)
 	}
 	n := &yaml.Node{Kind: yaml.ScalarNode, Line: p.line()}
 	switch t := t.(type) {
 	case json.Delim:
-		return n, p.collection(n, t, depth)
+		if err := p.collection(n, t, depth); err != nil {
+			return nil, err
+		}
 	case bool:
 		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
 	case json.Number:

@@ -31,10 +31,10 @@ func (e *TrailingError) Error() string {
 // *BoundError, *TrailingError and those of the YAML library.
 func Parse(text []byte, b Bounds) (*yaml.Node, error) {
 	if len(text) > b.Bytes {
-		return nil, &BoundError{Bound: BoundBytes, Line: 1, Size: len(text), Bounds: b}
+		return nil, b.exceeded(BoundBytes, 1, len(text))
 	}
 	if marksOf(text) > b.Marks {
-		return nil, &BoundError{Bound: BoundMarks, Line: 1, Bounds: b}
+		return nil, b.exceeded(BoundMarks, 1, len(text))
 	}
 	n, rest, err := read(text)
 	switch {

@@ -97,14 +97,7 @@ func (f Fault) instead(m meant, root *yaml.Node, path string) Fault {
 		return f
 	}
 	_, n := strictyaml.At(root, path)
-	if n == nil || n.Kind != yaml.ScalarNode {
-		f.Hint = (&Edit{New: m.value, words: m.words}).hint()
-		return f
-	}
-	if e := m.edit(n); e.New != "" {
-		return f.by(e)
-	}
-	return f
+	return f.proposing(m, n)
 }
 
 // renamed is the fault with a hint that proposes another name for the field at a path.
@@ -112,10 +105,18 @@ func (f Fault) renamed(m meant, root *yaml.Node, path string) Fault {
 	if m.words == "" {
 		return f
 	}
-	if key, _ := strictyaml.At(root, path); key != nil {
-		return f.by(replace(key, m.value, m.words))
+	key, _ := strictyaml.At(root, path)
+	return f.proposing(m, key)
+}
+
+// proposing is the fault with a hint that proposes another text for a node, which may be
+// nil.
+func (f Fault) proposing(m meant, n *yaml.Node) Fault {
+	if n == nil || n.Kind != yaml.ScalarNode {
+		f.Hint = (&Edit{New: m.value, words: m.words}).hint()
+	} else if e := m.edit(n); e.New != "" {
+		return f.by(e)
 	}
-	f.Hint = (&Edit{New: m.value, words: m.words}).hint()
 	return f
 }
 

@@ -31,7 +31,7 @@ func fieldFault(e *strictyaml.Error, kind string) Fault {
 	f := Fault{Line: e.Node.Line, Field: e.Path}
 	switch e.Kind {
 	case strictyaml.Unknown:
-		return (&unknownField{Error: e, name: e.Node.Value, kind: kind}).fault(f)
+		return (&unknownField{Error: e, name: strictyaml.Resolve(e.Node).Value, kind: kind}).fault(f)
 	case strictyaml.Duplicate:
 		return f.duplicate(e)
 	case strictyaml.Mistyped:

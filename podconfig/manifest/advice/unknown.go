@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -54,8 +55,7 @@ func (u *unknownField) fault(f Fault) Fault {
 		f.Hint = "remove it, or wait for a podd of that version"
 		return f
 	}
-	known := strictyaml.FieldsOf(u.Type)
-	free := slices.DeleteFunc(slices.Clone(known.Names), func(name string) bool { return u.isWritten(name) })
+	known, free := strictyaml.FieldsOf(u.Type), u.names(false)
 	if name := u.meant(free); name != "" {
 		f = f.by(replace(u.Node, name, didYouMean(name).words))
 		if want, ok := u.fits(known, name); !ok {
@@ -67,10 +67,12 @@ func (u *unknownField) fault(f Fault) Fault {
 	return f
 }
 
-// isWritten says that the object has a field of that name in the text, which thus is not
+// names are those of the object's fields that the text has, or has not. What it has is not
 // meant.
-func (u *unknownField) isWritten(name string) bool {
-	return slices.ContainsFunc(u.Fields, func(p strictyaml.Pair) bool { return p.Name == name })
+func (u *unknownField) names(written bool) []string {
+	return slices.DeleteFunc(slices.Clone(strictyaml.FieldsOf(u.Type).Names), func(name string) bool {
+		return written != slices.ContainsFunc(u.Fields, func(p strictyaml.Pair) bool { return p.Name == name })
+	})
 }
 
 // meant is the field of the same object that the name stands for, "" for none.
@@ -120,14 +122,14 @@ func (u *unknownField) elsewhere(known *strictyaml.Fields) string {
 	if u.name == "volumes" && slices.Contains(known.Names, "volumeMounts") {
 		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
 	}
-	if name := u.beside(known); name != "" {
+	if name := u.like(u.names(true)); name != "" {
 		return fmt.Sprintf("%q is there, too; keep one of the two", name)
 	}
 	if strings.Contains(u.name, "{{") {
 		return "a template placeholder is left in the file; fill it in first"
 	}
 	if home := u.home(); home != "" {
-		return fmt.Sprintf("%q is a field of %s; is the indentation right?", u.homeName(), home)
+		return fmt.Sprintf("%q is a field of %s; is the indentation right?", cmp.Or(aliases[u.name], u.name), home)
 	}
 	const few = 14
 	switch {
@@ -137,11 +139,6 @@ func (u *unknownField) elsewhere(known *strictyaml.Fields) string {
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
 	return "there is no such field here, and none with a similar name; remove it"
-}
-
-// beside is the field that the name stands for where the object has that, too; "" for none.
-func (u *unknownField) beside(known *strictyaml.Fields) string {
-	return u.like(slices.DeleteFunc(slices.Clone(known.Names), func(name string) bool { return !u.isWritten(name) }))
 }
 
 // like is the one of some names that others call so, or that is misspelt; "" for none.
@@ -154,32 +151,21 @@ func (u *unknownField) like(names []string) string {
 
 // home is the object that has a field of the name, "" for none.
 func (u *unknownField) home() string {
-	home := homeOf(u.homeName(), withoutIndexes(u.In))
+	home := homeOf(cmp.Or(aliases[u.name], u.name), withoutIndexes(u.In))
 	if u.kind != "Pod" && !strings.HasPrefix(home, "metadata") {
 		return ""
 	}
 	return home
 }
 
-// homeName is the name by which other objects may have the field.
-func (u *unknownField) homeName() string {
-	if name := aliases[u.name]; name != "" {
-		return name
-	}
-	return u.name
-}
-
 // referenceName is the field that names an object where people write one of those
 // that do so elsewhere: it is another for nearly every kind of reference.
 func referenceName(name string, free []string) string {
 	names := []string{"name", "secretName", "configMapName", "claimName"}
-	if !slices.Contains(names, name) {
+	const few = 6
+	i := slices.IndexFunc(names, func(n string) bool { return slices.Contains(free, n) })
+	if i < 0 || len(free) >= few || !slices.Contains(names, name) {
 		return ""
 	}
-	for _, n := range names {
-		if slices.Contains(free, n) && len(free) < 6 {
-			return n
-		}
-	}
-	return ""
+	return names[i]
 }
