@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,19 +93,29 @@ func parseDocument(file string, data []byte) (*document, error) {
 	case root.Kind != yaml.MappingNode:
 		return nil, fail(root.Line, "", "is not a mapping of fields: it needs at least apiVersion: %s and kind: %s", apiVersion, kindConfig)
 	}
-	var problems, mistyped []Problem
+	var errs []*strictyaml.Error
 	decoded := strictyaml.Decode(root, &kubeletv1beta1.KubeletConfiguration{}, strictyaml.Options{Report: func(e *strictyaml.Error) bool {
-		p := Problem{File: file, Line: e.Node.Line, Field: e.Path, Message: messageOf(e)}
-		if e.Kind == strictyaml.Mistyped {
-			mistyped = append(mistyped, p)
-		} else {
-			problems = append(problems, p)
-		}
+		errs = append(errs, e)
 		return true
 	}})
-	if len(problems) > 0 {
-		slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
-		return nil, &Error{problems}
+	problems := func(mistyped bool) error {
+		var all []Problem
+		for _, e := range errs {
+			if p := (Problem{File: file, Line: e.Node.Line, Field: e.Path, Message: messageOf(e)}); mistyped == (e.Kind == strictyaml.Mistyped) {
+				if mistyped {
+					p.Line = decoded.Lines[e.Path] // its name's
+				}
+				all = append(all, p)
+			}
+		}
+		if len(all) == 0 {
+			return nil
+		}
+		slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
+		return &Error{all}
+	}
+	if err := problems(false); err != nil {
+		return nil, err
 	}
 	for field, want := range map[string]string{"apiVersion": apiVersion, "kind": kindConfig} {
 		got := strictyaml.LiteralOf(strictyaml.Lookup(root, field))
@@ -117,8 +126,8 @@ func parseDocument(file string, data []byte) (*document, error) {
 			return nil, fail(decoded.Lines[field], field, "got %q, want %s: podd reads only the kubelet's configuration", got.Text, want)
 		}
 	}
-	if len(mistyped) > 0 {
-		return nil, &Error{mistyped}
+	if err := problems(true); err != nil {
+		return nil, err
 	}
 	d := &document{file: file, lines: decoded.Lines}
 	maps.DeleteFunc(d.lines, func(path string, _ int) bool { return path == "" || strings.HasSuffix(path, "]") }) // the field's line is that of its entries
@@ -147,16 +156,15 @@ func messageOf(e *strictyaml.Error) string {
 		}
 		return "is not a field of " + kindConfig
 	case strictyaml.Mistyped:
-		if t, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok && !strictyaml.IsCustom(e.Type) {
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok {
 			return fmt.Sprintf("got a %s, want %s", t.Value, typeName(t.Type))
 		}
-		value := strictyaml.LiteralOf(e.Node)
-		if value.Kind == strictyaml.Text {
-			value.Text = compact(value.Text)
+		if lit := strictyaml.LiteralOf(e.Node); lit.Kind == strictyaml.Text {
+			return fmt.Sprintf("value %s: %v", compact(lit.Text), e.Err)
 		}
-		return fmt.Sprintf("value %s: %v", cmp.Or(value.Text, "given"), e.Err)
+		return e.Err.Error()
 	}
-	return e.Error()
+	return e.Kind.String()
 }
 
 func typeName(t reflect.Type) string {

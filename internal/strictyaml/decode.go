@@ -145,7 +145,7 @@ func (d *decoder) value(t reflect.Type, n *yaml.Node, path string) {
 	}
 }
 
-var errForm = errors.New("JSON has no such value")
+var errForm = errors.New("got a YAML tag, or a number that JSON does not have")
 
 // leaf has the apiserver's decoder check a single value. A list or an object, which no
 // leaf is, is an empty one to it.

@@ -49,11 +49,12 @@ type Error struct {
 	Most int
 }
 
-// Error shows no value.
-func (e *Error) Error() string {
-	what := [...]string{"unknown field", "duplicate field", "wrong type", "name is not a string", "name is not a scalar", "<< takes an object", "too large"}
-	return fmt.Sprintf("line %d: %s: %s", e.Node.Line, e.Path, what[e.Kind])
+func (k Kind) String() string {
+	return [...]string{"unknown field", "duplicate field", "wrong type", "the name is not a string to Kubernetes: put it in quotes", "the name is not a string", "<< takes an object", "too large"}[k]
 }
+
+// Error shows no value.
+func (e *Error) Error() string { return fmt.Sprintf("line %d: %s: %s", e.Node.Line, e.Path, e.Kind) }
 
 // Lenient says that a decoder that is not strict accepts it.
 func (e *Error) Lenient() bool { return e.Kind == Unknown || e.Kind == Duplicate }

@@ -46,8 +46,8 @@ func TestEveryErrorIsReportedWithItsPlace(t *testing.T) {
 		"name: 1\ncount: x\non: 'yes'\nwait: soon\n": "1: name: wrong type,2: count: wrong type,3: on: wrong type,4: wait: wrong type",
 		"nam: x\nname: a\nname: b\n":                 "3: name: duplicate field,1: nam: unknown field",
 		"items:\n- name: {}\n- sizes: {a: 1x}\n":     "2: items[0].name: wrong type,3: items[1].sizes[a]: wrong type",
-		"labels: {yes: a, 1.10: b, 80: c}\n":         "1: labels[yes]: name is not a string,1: labels[1.10]: name is not a string",
-		"labels: {<<: a, {b: c}: d}\n":               "1: labels: << takes an object,1: labels: name is not a scalar",
+		"labels: {yes: a, 1.10: b, 80: c}\n":         "1: labels[yes]: the name is not a string to Kubernetes: put it in quotes,1: labels[1.10]: the name is not a string to Kubernetes: put it in quotes",
+		"labels: {<<: a, {b: c}: d}\n":               "1: labels: << takes an object,1: labels: the name is not a string",
 		"data: [1]\nlabels: []\nitems: {}\n":         "1: data: wrong type,2: labels: wrong type,3: items: wrong type",
 		"count: .inf\non: !mine true\n":              "1: count: wrong type,2: on: wrong type",
 	} {
