@@ -96,10 +96,6 @@ func IsText(key *yaml.Node) bool {
 	if lit.Kind != Number {
 		return lit.Kind == Text
 	}
-	if _, err := strconv.ParseInt(lit.Text, 10, 64); err == nil {
-		return lit.Text == key.Value
-	}
-	f, err := strconv.ParseFloat(key.Value, 64)
-	const digits = 32 // bits, with which upstream writes it
-	return err == nil && strconv.FormatFloat(f, 'g', -1, digits) == key.Value
+	text, err := sigsyaml.YAMLToJSON([]byte("{" + key.Value + ": 0}"))
+	return err == nil && string(text) == `{"`+key.Value+`":0}`
 }

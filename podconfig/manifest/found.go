@@ -11,7 +11,7 @@ import (
 
 // found are the objects of some manifests, with their keys.
 type found struct {
-	keys map[pod.ObjectKey]map[string]bool
+	keys map[pod.ObjectKey]map[string]int
 	// broken are the places of those that there would be, by their names as people see
 	// them.
 	broken map[string]string
@@ -24,36 +24,16 @@ type found struct {
 const maxSteps = 100_000_000
 
 func newFound(objects []*pod.Object, problems []pod.Problem) *found {
-	f := &found{keys: make(map[pod.ObjectKey]map[string]bool, len(objects)), broken: map[string]string{}, budget: maxSteps}
+	f := &found{keys: make(map[pod.ObjectKey]map[string]int, len(objects)), broken: map[string]string{}, budget: maxSteps}
 	for i := range problems {
 		if p := &problems[i]; p.Object != "" && !p.Warning && f.broken[p.Object] == "" {
 			f.broken[p.Object] = p.Where()
 		}
 	}
 	for _, o := range objects {
-		f.keys[o.Key()] = keysOf(o)
+		f.keys[o.Key()] = sizes(o)
 	}
 	return f
-}
-
-func keysOf(o *pod.Object) map[string]bool {
-	keys := make(map[string]bool)
-	switch {
-	case o.Secret != nil:
-		for key := range o.Secret.Data {
-			keys[key] = true
-		}
-		return keys
-	case o.ConfigMap == nil:
-		return nil
-	}
-	for key := range o.ConfigMap.Data {
-		keys[key] = true
-	}
-	for key := range o.ConfigMap.BinaryData {
-		keys[key] = true
-	}
-	return keys
 }
 
 // nowhere is about an object that does not exist.

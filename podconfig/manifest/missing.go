@@ -73,8 +73,10 @@ func Missing(c Content, all []Need, problems []pod.Problem, whole bool, now time
 		}
 		p := pod.Problem{Origin: n.Origin, Pod: n.Pod, Since: now}
 		to := &missing
-		switch keys, there := f.keys[n.Object]; {
-		case there && (n.Key == "" || keys[n.Key]):
+		keys, there := f.keys[n.Object]
+		_, hasKey := keys[n.Key]
+		switch {
+		case there && (n.Key == "" || hasKey):
 			continue
 		case there:
 			p.Line, p.Field, p.Warning = n.KeyAt.line, n.KeyAt.field, true

@@ -126,22 +126,29 @@ func admitObject(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
 // SizeOf is how many bytes the keys and values of an object have.
 func SizeOf(o *pod.Object) int {
 	n := 0
-	switch {
-	case o.Secret != nil:
-		for key, value := range o.Secret.Data {
-			n += len(key) + len(value)
-		}
-		return n
-	case o.ConfigMap == nil:
-		return 0 // it has no values
-	}
-	for key, value := range o.ConfigMap.Data {
-		n += len(key) + len(value)
-	}
-	for key, value := range o.ConfigMap.BinaryData {
-		n += len(key) + len(value)
+	for key, size := range sizes(o) {
+		n += len(key) + size
 	}
 	return n
+}
+
+// sizes are how many bytes the value of each key of an object has.
+func sizes(o *pod.Object) map[string]int {
+	out := map[string]int{}
+	if o.Secret != nil {
+		for key, value := range o.Secret.Data {
+			out[key] = len(value)
+		}
+	}
+	if o.ConfigMap != nil {
+		for key, value := range o.ConfigMap.Data {
+			out[key] = len(value)
+		}
+		for key, value := range o.ConfigMap.BinaryData {
+			out[key] = len(value)
+		}
+	}
+	return out
 }
 
 // written is the path of a value where the manifest is it: an apiserver knows

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"bytes"
-	"strconv"
 	"unicode/utf8"
 
 	"podd/internal/bytesize"
@@ -31,20 +30,13 @@ func TooLarge(size int64) (message, hint string) {
 		"a Pod is a few KiB: is this the right file? Split it if it contains many pods"
 }
 
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
-
 // badUTF8Line is the line of the first byte that is not UTF-8.
 func badUTF8Line(data []byte) int {
-	line := 1
-	for len(data) > 0 {
-		r, size := utf8.DecodeRune(data)
-		if r == utf8.RuneError && size == 1 {
-			return line
+	number := 0
+	for line := range bytes.Lines(data) {
+		if number++; !utf8.Valid(line) {
+			return number
 		}
-		if r == '\n' {
-			line++
-		}
-		data = data[size:]
 	}
 	return 0
 }

@@ -1,9 +1,12 @@
 package manifest
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 )
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 func podJSON(name string) string {
 	return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"i"}]}}`

@@ -12,14 +12,23 @@ import (
 // advise returns a remedy for those of the apiserver's errors that do not suggest
 // one; "" for the rest.
 func advise(e *field.Error, p *v1.Pod) string {
-	if hint := lifeHint(e, value(e)); hint != "" {
-		return hint
-	}
+	path, value := withoutIndexes(e.Field), value(e)
 	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
-	value := value(e)
 	switch {
+	case strings.Contains(e.Detail, "init containers without restartPolicy=Always"):
+		return "write restartPolicy: Always to run it as a sidecar, or remove the field"
+	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(path, "Probe"):
+		return "specify how to probe: exec, httpGet, tcpSocket or grpc"
+	case e.Type == field.ErrorTypeRequired && strings.HasPrefix(path[strings.LastIndexByte(path, '.')+1:], "p") && strings.Contains(path, ".lifecycle."):
+		return "specify what to do: exec, httpGet or sleep"
+	case strings.HasSuffix(path, ".stopSignal") && e.Type == field.ErrorTypeForbidden:
+		return "write os: {name: linux} under spec: the valid signals depend on it"
+	case strings.HasSuffix(path, ".restartPolicy") && e.Type == field.ErrorTypeRequired:
+		return "write restartPolicy: Never (or Always, OnFailure) as well, for exit codes that no rule covers"
+	case strings.HasSuffix(path, ".sleep") && strings.Contains(e.Detail, "terminationGracePeriodSeconds"):
+		return "raise spec.terminationGracePeriodSeconds, or sleep less: the hook counts against the pod's grace period"
 	case e.Type == field.ErrorTypeRequired:
-		return requiredHint(withoutIndexes(e.Field))
+		return requiredHint(path)
 	case strings.Contains(e.Detail, "conflicting duplicate paths"):
 		return "two of its sources write the same file: give each key another path with items"
 	case e.Type == field.ErrorTypeNotSupported && last == "stopSignal":
@@ -38,26 +47,6 @@ func advise(e *field.Error, p *v1.Pod) string {
 		return "write hostUsers: false under spec, or remove procMount"
 	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "limit"):
 		return "raise the limit or lower the request"
-	}
-	return ""
-}
-
-// lifeHint is advise for the fields of a container's lifecycle.
-func lifeHint(e *field.Error, value string) string {
-	path := withoutIndexes(e.Field)
-	switch {
-	case strings.Contains(e.Detail, "init containers without restartPolicy=Always"):
-		return "write restartPolicy: Always to run it as a sidecar, or remove the field"
-	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(path, "Probe"):
-		return "specify how to probe: exec, httpGet, tcpSocket or grpc"
-	case e.Type == field.ErrorTypeRequired && strings.HasPrefix(path[strings.LastIndexByte(path, '.')+1:], "p") && strings.Contains(path, ".lifecycle."):
-		return "specify what to do: exec, httpGet or sleep"
-	case strings.HasSuffix(path, ".stopSignal") && e.Type == field.ErrorTypeForbidden:
-		return "write os: {name: linux} under spec: the valid signals depend on it"
-	case strings.HasSuffix(path, ".restartPolicy") && e.Type == field.ErrorTypeRequired:
-		return "write restartPolicy: Never (or Always, OnFailure) as well, for exit codes that no rule covers"
-	case strings.HasSuffix(path, ".sleep") && strings.Contains(e.Detail, "terminationGracePeriodSeconds"):
-		return "raise spec.terminationGracePeriodSeconds, or sleep less: the hook counts against the pod's grace period"
 	}
 	return ""
 }
