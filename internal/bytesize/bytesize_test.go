@@ -11,3 +11,11 @@ func TestSizesAsTheKubeletWritesThem(t *testing.T) {
 		}
 	}
 }
+
+func TestMebibytesAreRoundedHalfUp(t *testing.T) {
+	for bytes, want := range map[int64]string{0: "0.0 MiB", 3 << 20: "3.0 MiB", 17 << 18: "4.3 MiB", 50_000_000: "47.7 MiB"} {
+		if got := Mebibytes(bytes); got != want {
+			t.Errorf("%d: got %q, want %q", bytes, got, want)
+		}
+	}
+}
