@@ -161,7 +161,7 @@ var arrows = map[string]map[string]string{
 	"images/gc":                    {"internal/imageref": "names of images", "internal/bytesize": "sizes in events"},
 	"internal/imageref":            {},
 	"internal/bytesize":            {},
-	"config":                       {"images/records": "whether a policy is one", "internal/instance": "default directories", "internal/suggest": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it", "eviction/threshold": "what the node keeps free"},
+	"config":                       {"images/records": "whether a policy is one", "internal/strictyaml": "decodes", "internal/instance": "default directories", "internal/suggest": "hints at misspelt fields and flags", "internal/mask": "the configuration as people may see it", "eviction/threshold": "what the node keeps free"},
 	"volumes":                      {"internal/slots": "bounds the volumes being set up", "internal/hugepage": "emptyDir on huge pages", "internal/wipe": "deletes pods' directories", "internal/keylock": "one at work for a pod, its live volumes, or a device", "podfs": "the layout of a pod's directory", "volumes/payload": "writes ConfigMaps, Secrets and their like", "volumes/ownership": "gives volumes to the fsGroup"},
 	"plugins/registry":             {"internal/pluginconn": "connects to registrars"},
 	"plugins/loop":                 {},
