@@ -35,7 +35,18 @@ func (w *worker) askRetry() {
 	w.orderLocked()
 	w.mu.Unlock()
 	if ended {
-		w.end("another run was requested")
+		w.end(whyRerun)
+	}
+}
+
+const whyRerun = "another run was requested"
+
+// runAgain ends a pod, to be run once more, for which a retry came in the moments between
+// its completion, which is shown at once, and the end of its sandbox.
+func (w *worker) runAgain(v *view) {
+	if w.completion.rerun && v.step.Finished && !plan.Replaced(v.in.desired) {
+		w.completion.rerun = false
+		w.end(whyRerun)
 	}
 }
 

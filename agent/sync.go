@@ -113,6 +113,7 @@ func (v *view) wakeBy(t time.Time) { v.wakeAt = earliest(v.wakeAt, t) }
 func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	if in.retry {
 		w.resetBackoff()
+		w.completion.rerun = w.completion.rerun || w.completion.reached || in.End != nil
 	}
 	w.completion.reached = w.completion.reached || in.over
 	if in.objects {
@@ -140,6 +141,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	w.keepOver(v)
 	w.tellOverdue(v)
 	w.finish(v.step.Finished)
+	w.runAgain(v)
 	w.settleResize(v)
 	w.tellBackOff(v.granted, seen, &v.step)
 	return v

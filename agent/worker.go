@@ -86,6 +86,7 @@ type stops struct {
 // completion is the end of a pod that cannot run any more.
 type completion struct {
 	reached    bool      // now or before
+	rerun      bool      // a retry came when it was reached, but the sandbox not stopped
 	record     endRecord // the checkpoint of that
 	claimsHeld bool      // its claims are not unprepared yet: no report is made
 }
