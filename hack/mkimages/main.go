@@ -24,7 +24,11 @@ func run() error {
 	flag.StringVar(&suite.hostpath, "hostpath", "", "static program that joins connections for the tests' drivers")
 	var of programs
 	flag.Var(&of, "program", "IMAGE=FILE: makes an image of a static program instead; may be repeated")
+	packages := flag.String("debian", "", "directory with Debian's packages unpacked: makes the images of the examples instead")
 	flag.Parse()
+	if *packages != "" {
+		return writeDebians(*packages, *out)
+	}
 	suite.pause = *pause
 	if len(of) > 0 {
 		return writeArchive(*out, of)
