@@ -64,10 +64,10 @@ test-more: build runtime
 	[ -n "$(SKIP_VM)" ] || { echo "--- tests in virtual machines, and beside them the build of upstream's programs"; \
 		$(once) PODD_TEST_VM=1 $(testsum) -live -- -vet=off -count=1 -timeout 50m -parallel 3 ./test/vm || touch $(FAILED); }; \
 	wait; \
-	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); set +e; \
+	set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); $(examples); set +e; \
 	echo "--- tests of podd with programs of upstream's, and chaos"; \
 	criu=$$(hack/criu.sh); \
-	$(once) PATH="$${criu:+$$criu:}$$PATH" PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBELET="$$kubelet" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" \
+	$(once) PATH="$${criu:+$$criu:}$$PATH" PODD_TEST_APISERVER="$$apiserver" PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBELET="$$kubelet" PODD_TEST_METRICSSERVER="$$metricsserver" PODD_TEST_PROMETHEUS="$$prometheus" PODD_TEST_EXAMPLE_IMAGES="$$examples" \
 		$(testsum) -- -vet=off -count=1 -timeout 45m -run "$(later)" ./test/e2e ./test/chaos || touch $(FAILED); \
 	echo "--- a cluster by upstream's kubeadm"; \
 	$(again) kubeadm || touch $(FAILED); \
@@ -77,7 +77,7 @@ test-more: build runtime
 
 .PHONY: upstream
 upstream: ## the programs of upstream's that make test-all needs, into ~/.cache/podd
-	@set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); $(kubeadm_programs); $(attacher)
+	@set -e; $(apiserver); $(kubectl); $(kubelet); $(metricsserver); $(prometheus); $(examples); $(kubeadm_programs); $(attacher)
 
 # The modules of tests link upstream's: their vet and lint compile half of Kubernetes.
 .PHONY: check-more
