@@ -219,6 +219,17 @@ func (x *example) restartedOnce(before *v1.Pod, container string) *v1.Pod {
 	})
 }
 
+// anotherReady waits until another pod is in a pod's place, and ready.
+func (x *example) anotherReady(before *v1.Pod) *v1.Pod {
+	x.Helper()
+	return x.waitPod(x.name, "replaced and ready", func(p *v1.Pod) error {
+		if p.UID == before.UID || condition(p, v1.PodReady) != v1.ConditionTrue {
+			return errors.New(describe(p))
+		}
+		return nil
+	})
+}
+
 // answers waits until a server says something at an address.
 func (x *example) answers(hostPort, want string) {
 	x.Helper()
@@ -398,6 +409,16 @@ func (x *example) hardened() {
 	if p.Status.QOSClass != v1.PodQOSGuaranteed {
 		x.Errorf("its class is %s", p.Status.QOSClass)
 	}
+	if !x.hasUserNamespaces() {
+		return
+	}
+	x.with("  enableServiceLinks: false\n", "  enableServiceLinks: false\n  hostUsers: false\n")
+	x.write("hardened.yaml", x.text)
+	p = x.anotherReady(p)
+	x.answers(net.JoinHostPort(p.Status.PodIP, "8080"), "It runs.")
+	if uid := x.uidOutside(p); uid < 65536 {
+		x.Errorf("with hostUsers: false its user is %d on the host", uid)
+	}
 }
 
 // The steps come one after the other, and its probes see what is done to it.
@@ -468,12 +489,7 @@ func (x *example) remote() {
 	}
 	x.with("cpu: 10m", "cpu: 20m")
 	serve(x.text)
-	x.waitPod("remote", "replaced and ready", func(p *v1.Pod) error {
-		if p.UID == before.UID || condition(p, v1.PodReady) != v1.ConditionTrue {
-			return errors.New(describe(p))
-		}
-		return nil
-	})
+	x.anotherReady(before)
 	serve(nothing)
 	x.podGone("remote")
 }
@@ -527,8 +543,8 @@ func (x *example) postgres() {
 	}
 }
 
-// nginx answers with what the program says; the program started before it; an edit of the
-// configuration restarts both.
+// nginx answers with what the program says; the program starts before it and ends after it; an
+// edit of the configuration restarts both.
 func (x *example) proxy() {
 	x.with("hostPort: 8081", "hostPort: "+x.port(5))
 	before := x.runs()
@@ -563,6 +579,13 @@ func (x *example) proxy() {
 	header("edited")
 	if p := x.ready("proxy"); p.UID != before.UID {
 		x.Error("it is another pod")
+	}
+	x.remove("proxy.yaml")
+	x.podGone("proxy")
+	said := x.podd.LogTail(1 << 20)
+	first, last := strings.LastIndex(said, "container=nginx code=0"), strings.LastIndex(said, "container=app code=0")
+	if first < 0 || last < first {
+		x.Error("nginx did not end first, or did not end in peace")
 	}
 }
 

@@ -140,16 +140,23 @@ func has(t *testing.T, facts map[string]string, capability int) bool {
 // needUserNamespaces skips where runtime or kernel cannot map a pod's IDs.
 func (e *env) needUserNamespaces() {
 	e.Helper()
+	if !e.hasUserNamespaces() {
+		e.Skip("the container runtime says that it cannot make user namespaces on this kernel")
+	}
+}
+
+func (e *env) hasUserNamespaces() bool {
+	e.Helper()
 	r, err := e.node.CRI.Runtime.Status(e.Context(), &runtimeapi.StatusRequest{})
 	if err != nil {
 		e.Fatal(err)
 	}
 	for _, h := range r.RuntimeHandlers {
 		if h.Name == "" && h.Features.GetUserNamespaces() {
-			return
+			return true
 		}
 	}
-	e.Skip("the container runtime says that it cannot make user namespaces on this kernel")
+	return false
 }
 
 // TestRootInAPodWithAUserNamespaceIsNobodyOutside: each pod with hostUsers: false
