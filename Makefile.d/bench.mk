@@ -2,7 +2,7 @@
 # with KUBELET=/path/to/kubelet (the one that make parity built, where there is
 # one). BENCH takes further flags: make bench BENCH=--quick
 #   make bench BENCH='-only "bound pod,deployment,at rest in a cluster"'    as the node of a cluster alone
-#   make bench BENCH='--page FILE'    writes the table into a page, between its two lines that say "make bench"
+#   make bench BENCH='--page docs/performance.md'    writes the table into that page, between its two lines that say "make bench"
 
 KUBELET ?= $(lastword $(sort $(filter-out %.new,$(wildcard $(HOME)/.cache/podd/kubelet-v*))))
 # Built by make parity, too: without it the kubelet's pods have no ConfigMaps, and its column none of their figures.

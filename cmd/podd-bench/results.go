@@ -269,25 +269,26 @@ func columnsOf(results []result) []string {
 }
 
 // footnote is what a reader of the table must know.
-const footnote = `The floor is the raw calls that a pod cannot do without; no agent runs beside it. Its sandboxes have
-the runtime's default seccomp profile, as the kubelet's have, podd's a smaller one (ADR 0029). A start is
-counted from the rename of the manifest into place (floor: from the first call) to the first
-instruction of the container, which makes a file. A deletion is counted from the removal of
-the manifests (floor: from the call that stops the containers) to the runtime's event. podd
-takes a removed manifest for gone 50 ms after its deletion, since editors delete a file and
-write it anew; these 50 ms are in its deletions. Of the ten volumes five are ConfigMaps, three
-Secrets, one is projected and one an emptyDir; the floor mounts as many directories that are
-there already; what volumes add is the difference to a pod without them, started in turn with
-it. A kubelet takes no pod with ConfigMaps from a file: in these two rows it has both pods from
-a kube-apiserver beside it, bound to its node, and a start is counted from the request that
-creates the pod. The shares of a start are measured apart, behind a relay that times podd's
-calls and costs some tenths of a millisecond for each; so is one pod more beside many, for which
-raw calls and podd take turns beside the same pods of podd's. In the rows of a cluster the agents are
-nodes of one of their own on the same machine, with apiserver, controller manager and scheduler,
-whose work is in their figures and not in the floor's: raw pods, without a cluster. When a pod
-was bound, and when all are Ready, is what a watch of the apiserver says. Whatever is measured has
-its files in an ext4 of the benchmark's own, in memory, so that no figure is one of the machine's
-disk (-dir names another directory).
+const footnote = `How to read the table:
+
+- The floor is the raw calls that a pod cannot do without. No agent runs beside it. The sandboxes of the floor and of the kubelet
+  have the runtime's default seccomp profile. Those of podd have a smaller one (ADR 0029).
+- A start counts from the rename of the manifest into place (floor: from the first call) to the first instruction of the
+  container, which makes a file.
+- A deletion counts from the removal of the manifests (floor: from the call that stops the containers) to the runtime's event.
+  podd waits 50 ms before it takes a removed manifest for gone, because editors delete a file and write it anew. These 50 ms are
+  in its deletions. Under the name kubelet podd does not wait, as the kubelet does not.
+- Five of the ten volumes are ConfigMaps, three are Secrets, one is projected and one is an emptyDir. The floor mounts as many
+  directories that exist already. What volumes add is the difference to a pod without them, started in turn with it.
+- A kubelet takes no pod with ConfigMaps from a file. In the two rows of ten volumes it gets its pods from a kube-apiserver beside
+  it, bound to its node. There a start counts from the request that creates the pod.
+- The shares of a start are measured apart, behind a relay that times podd's calls. The relay costs some tenths of a millisecond
+  for each call. One pod more beside many is measured in the same way: raw calls and podd take turns beside the same pods of podd.
+- In the rows of a cluster each agent is the node of a cluster of its own on the same machine. The work of the apiserver,
+  controller manager and scheduler is in the agents' figures. It is not in the floor's, which are raw pods without a cluster. A
+  watch of the apiserver says when a pod was bound, and when all pods are Ready.
+- Everything that is measured has its files on an ext4 of the benchmark's own, in memory, so that no figure is one of the
+  machine's disk (-dir names another directory).
 `
 
 func cell(columns map[string]stat, column string) string {

@@ -141,7 +141,7 @@ func TestTheReportHasTableChartAndMachine(t *testing.T) {
 
 func TestThePagesTableIsReplaced(t *testing.T) {
 	b := &bench{samples: map[string]map[string][]float64{rowOne: {colFloor: {0.1}, colPodd: {0.12}}}}
-	page := filepath.Join(t.TempDir(), "README.md")
+	page := filepath.Join(t.TempDir(), "performance.md")
 	for _, c := range []struct{ before, after string }{
 		{"a\n" + pageBegin + "old\n" + pageEnd + "z\n", ""},
 		{"a\n" + pageEnd + pageBegin, "no lines"},
