@@ -15,8 +15,8 @@ func newGetCmd() *cobra.Command {
 		Short: "List the ConfigMaps, Secrets, PersistentVolumes and claims of this node",
 		Long: `List the objects that podd has read besides pods, as kubectl get does: how many keys
 ConfigMaps and Secrets have, which claim is bound to which PersistentVolume or why it
-is not (REASON), the age of the current version, and which pods use the object. -o wide
-also shows the manifest and the keys.
+is not (REASON), and which pods use the object. AGE counts from when podd first saw an
+object of that name: an edit leaves it. -o wide also shows the manifest and the keys.
 
 The values of ConfigMaps and Secrets are never shown, not even with -o json or -o yaml:
 podd's socket does not serve them. NAME is an object's name, with or without

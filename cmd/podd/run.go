@@ -93,7 +93,8 @@ podd run adopts them.`,
     --container-runtime-endpoint unix:///run/containerd/containerd.sock
 
   # a second, independent instance
-  podd run --config two.yaml --root-dir /srv/podd2 --state-dir /run/podd2 --bridge podd2`,
+  podd run --config two.yaml --root-dir /srv/podd2 --state-dir /run/podd2 \
+    --bridge podd2 --pod-cidr 10.99.0.0/16`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
