@@ -11,7 +11,7 @@ chaos: build runtime ## let faults strike podd while pods come and go (root; SEE
 	exec build/podd-chaos $(if $(CLUSTER),-apiserver "$$apiserver") $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
 		$(if $(STORM),-storm $(STORM)) $(if $(FOR),-for $(FOR)) $(if $(KILLS),-kills $(KILLS))
 
-# As many pods at once as a node may have (README: 2,000 of a directory; a bridge has ports for 1,000):
+# As many pods at once as a node may have (docs/manifests.md: 2,000 of a directory; a bridge has ports for 1,000):
 #   make storm N=1000                they come at once and go at once, three times, podd and containerd are killed in between
 
 .PHONY: storm

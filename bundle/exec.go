@@ -33,7 +33,7 @@ func (s *Settings) Exec() error {
 const notifyVariable = "NOTIFY_SOCKET"
 
 // handedOn are the variables of whoever started podd that the runtime and its plugins get: how
-// they reach registries, and whom they trust. README names them. No other reaches them: what a
+// they reach registries, and whom they trust. docs/configuration.md names them. No other reaches them: what a
 // shell happens to have set would change how pods run.
 var handedOn = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
