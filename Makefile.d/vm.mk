@@ -8,6 +8,7 @@ PREFIX ?= /usr
 DESTDIR ?=
 BINDIR := $(PREFIX)/bin
 PODD_LIBDIR := $(PREFIX)/lib/podd
+DOCDIR := $(PREFIX)/share/doc/podd
 UNITDIR := /lib/systemd/system
 INSTALLED_UNITS := podd.service podd-runtime.service
 
@@ -15,11 +16,15 @@ INSTALLED_UNITS := podd.service podd-runtime.service
 install: build runtime ## install podd, its runtime and its systemd units (PREFIX=/usr, DESTDIR=)
 	@[ -n "$(DESTDIR)" ] || { $(call need,install); need_deb nftables nft iproute2 ip mount mount; }
 	@install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(UNITDIR)" \
-		"$(DESTDIR)/etc/podd" "$(DESTDIR)/var/lib/podd" "$(DESTDIR)/var/lib/podd/images" "$(DESTDIR)$(PREFIX)/share/doc/podd"
+		"$(DESTDIR)/etc/podd" "$(DESTDIR)/var/lib/podd" "$(DESTDIR)/var/lib/podd/images"
 	@install -d -m 0700 "$(DESTDIR)/etc/podd/manifests" # Secrets will lie there too
 	@install -m 0755 build/podd "$(DESTDIR)$(BINDIR)/podd"
 	@install -m 0755 build/runtime/bin/* systemd/stop-pods.sh "$(DESTDIR)$(PODD_LIBDIR)/"
-	@install -m 0644 README.md "$(DESTDIR)$(PREFIX)/share/doc/podd/README.md"
+	@install -d "$(DESTDIR)$(DOCDIR)/docs/adr" "$(DESTDIR)$(DOCDIR)/examples"
+	@install -m 0644 README.md CONTRIBUTING.md LICENSE "$(DESTDIR)$(DOCDIR)/"
+	@install -m 0644 docs/*.md docs/bench.svg "$(DESTDIR)$(DOCDIR)/docs/"
+	@install -m 0644 docs/adr/*.md "$(DESTDIR)$(DOCDIR)/docs/adr/"
+	@install -m 0644 examples/*.yaml "$(DESTDIR)$(DOCDIR)/examples/"
 	@install -m 0644 build/images/pause.tar build/images/web.tar "$(DESTDIR)/var/lib/podd/images/"
 	@for unit in $(INSTALLED_UNITS); do \
 		sed 's|/usr/bin/podd|$(BINDIR)/podd|; s|/usr/share/doc|$(PREFIX)/share/doc|' "systemd/units/$$unit" \
@@ -46,7 +51,7 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 		systemctl disable --now $(INSTALLED_UNITS); \
 	fi
 	@rm -f $(foreach unit,$(INSTALLED_UNITS),"$(DESTDIR)$(UNITDIR)/$(unit)") "$(DESTDIR)$(BINDIR)/podd"
-	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(PREFIX)/share/doc/podd"
+	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(DOCDIR)"
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 	@echo "podd is removed. Its configuration, manifests, images and pods' logs are left."
 	@mounted=$$(awk -v lib="$(DESTDIR)/var/lib/podd/" -v run="$(DESTDIR)/run/podd/" \
