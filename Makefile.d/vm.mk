@@ -24,7 +24,7 @@ install: build runtime ## install podd, its runtime and its systemd units (PREFI
 	@install -m 0644 README.md CONTRIBUTING.md LICENSE "$(DESTDIR)$(DOCDIR)/"
 	@install -m 0644 docs/*.md docs/bench.svg "$(DESTDIR)$(DOCDIR)/docs/"
 	@install -m 0644 docs/adr/*.md "$(DESTDIR)$(DOCDIR)/docs/adr/"
-	@install -m 0644 examples/*.yaml "$(DESTDIR)$(DOCDIR)/examples/"
+	@install -m 0644 examples/*.yaml examples/README.md "$(DESTDIR)$(DOCDIR)/examples/"
 	@install -m 0644 build/images/pause.tar build/images/web.tar "$(DESTDIR)/var/lib/podd/images/"
 	@for unit in $(INSTALLED_UNITS); do \
 		sed 's|/usr/bin/podd|$(BINDIR)/podd|; s|/usr/share/doc|$(PREFIX)/share/doc|' "systemd/units/$$unit" \
