@@ -13,10 +13,10 @@ import (
 
 // api is what one listener serves.
 type api struct {
-	// name is that in metrics and logs.
+	// name is the API's name in metrics and logs.
 	name string
-	// network and address are those of net.Listen; an empty address disables the
-	// listener. field is the field of KubeletConfiguration that sets a port.
+	// network and address are net.Listen's arguments; an empty address disables the listener.
+	// field is the KubeletConfiguration field that sets the port.
 	network, address, field string
 	// tls is nil for plain HTTP.
 	tls *tls.Config
@@ -25,13 +25,13 @@ type api struct {
 	groups []group
 }
 
-// group is routes with common middleware, applied in its order.
+// group is a set of routes that share middleware, which runs in the order listed.
 type group struct {
 	middleware []middleware
 	routes     []route
 }
 
-// route is a pattern of http.ServeMux and its handler; nil if the route is disabled.
+// route is an http.ServeMux pattern and its handler. A nil handler disables the route.
 type route struct {
 	pattern string
 	handler http.Handler
@@ -40,7 +40,7 @@ type route struct {
 // middleware wraps a handler.
 type middleware func(next http.Handler) http.Handler
 
-// handler assembles an API. A path without a route is not found.
+// handler assembles an API. A path without a route gets 404.
 func (s *Server) handler(a api) http.Handler {
 	mux := http.NewServeMux()
 	for _, g := range a.groups {
@@ -61,7 +61,7 @@ func wrap(h http.Handler, all []middleware) http.Handler {
 	return h
 }
 
-// firstWords are the first words of all routes.
+// firstWords returns the first path segment of every route.
 func firstWords(all []api) map[string]bool {
 	words := map[string]bool{}
 	for _, a := range all {
@@ -76,7 +76,8 @@ func firstWords(all []api) map[string]bool {
 	return words
 }
 
-// door is what its connections pass; nil for the socket, which is root's.
+// door returns the door that the API's connections pass through. It is nil for the socket,
+// which only root can open.
 func (a api) door() *door {
 	switch {
 	case a.network == "unix":

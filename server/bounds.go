@@ -7,27 +7,29 @@ import (
 
 // Limits of the ports, which are open to every local user.
 const (
-	// maxConnections of one port whose peers are not known: watchers and scrapers keep
-	// theirs open.
+	// maxConnections limits the unauthenticated connections to one port. Watchers and scrapers
+	// keep theirs open.
 	maxConnections = 64
-	// maxFollowers is how many logs are followed at the same time.
+	// maxFollowers is how many logs can be followed at the same time.
 	maxFollowers = 192
 	// portIdleTimeout of a keep-alive connection.
 	portIdleTimeout = 30 * time.Second
-	// maxLists is how many lists are served concurrently: each is as large as all
-	// manifests.
+	// maxLists is how many lists are served concurrently. Each list is as large as all
+	// manifests together.
 	maxLists = 2
-	// listTimeout is how long a request may wait to be served, and then how long the
-	// client may take to read the response.
+	// listTimeout is how long a request may wait for its turn, and then how long the client may
+	// take to read the response.
 	listTimeout = 10 * time.Second
 )
 
-// limitLists limits concurrent requests for lists; further ones wait for a while.
+// limitLists limits concurrent requests for lists. A request over the limit waits up to
+// listTimeout.
 func (s *Server) limitLists(next http.Handler) http.Handler {
 	return s.place(s.lists, "lists of pods", next)
 }
 
-// place lets a request in when there is a place; of says what for.
+// place holds a request until one of places is free. of names the requested thing in the error
+// message.
 func (s *Server) place(places chan struct{}, of string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		patience := time.NewTimer(listTimeout)
@@ -42,7 +44,7 @@ func (s *Server) place(places chan struct{}, of string, next http.Handler) http.
 		case <-r.Context().Done():
 			return
 		}
-		// A response that is not read would block other requests.
+		// A client that does not read its response would block other requests.
 		if err := s.limit(w, listTimeout); err != nil {
 			s.log.Debug("cannot set a write deadline", "path", r.URL.Path, "error", err)
 		}

@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// checkpointGroup is the kubelet's /checkpoint/{namespace}/{pod}/{container} (KEP-2008): the
-// memory of a container's processes, and what they have open, as an archive on this node.
+// checkpointGroup is the kubelet's /checkpoint/{namespace}/{pod}/{container} (KEP-2008). It
+// saves the memory and the open files of a container's processes as an archive on this node.
 func (s *Server) checkpointGroup() group {
 	return group{middleware: []middleware{postOnly, noBody}, routes: []route{
 		{"/checkpoint/{namespace}/{pod}/{container}", s.stream(s.bounded(s.slow(s.checkpoint)))},
@@ -54,7 +54,7 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, map[string][]string{"items": {location}})
 }
 
-// writeJSON writes a small answer; a client that has gone misses it.
+// writeJSON writes a small response. It ignores write errors: the client has gone.
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

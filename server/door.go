@@ -18,40 +18,44 @@ import (
 	"podd/internal/wake"
 )
 
-// bounds are those of the connections of one port.
+// bounds limits the connections to one port.
 type bounds struct {
-	// strangers is how many connections may be open whose peers are not known, share how
-	// many of them of one address; 0 for all.
+	// strangers is how many connections from unauthenticated peers may be open, and share how
+	// many of them may come from one address; a share of 0 means no limit per address.
 	strangers, share int
-	// known is how many may be open besides whose peers are; 0 where nobody ever is.
+	// known is how many connections from authenticated peers may be open in addition. It is 0
+	// on a port that authenticates nobody.
 	known int
 }
 
 var (
-	// kubeletBounds: an apiserver, or a proxy before it, is one address for a whole cluster;
-	// it has maxSessions sessions, maxFollowers logs that are followed, and room besides.
+	// kubeletBounds: an apiserver, or a proxy in front of it, is one address for a whole
+	// cluster. It holds up to maxSessions sessions and follows up to maxFollowers logs;
+	// maxConnections more leave some room.
 	kubeletBounds = bounds{strangers: maxConnections, share: 16, known: maxSessions + maxFollowers + maxConnections}
-	// localBounds: everybody is 127.0.0.1.
+	// localBounds has no share per address: every client is 127.0.0.1.
 	localBounds = bounds{strangers: maxConnections}
 )
 
 const (
 	// handshakeTimeout bounds the TLS handshake.
 	handshakeTimeout = 5 * time.Second
-	// strangerTimeout is how long a connection may go without a request that was let in.
+	// strangerTimeout is how long a connection may stay open before one of its requests is
+	// admitted.
 	strangerTimeout = 30 * time.Second
-	// leastTime is what every connection to a plain port has without progress, even if others
-	// wait: many times what the answer to a health check takes.
+	// leastTime is how long every connection to a plain port may stay without progress, even if
+	// others wait. It is many times what a health check needs.
 	leastTime = time.Second
-	// refusedTimeout is how long a client that is not known has to read its refusal.
+	// refusedTimeout is how long an unauthenticated client has to read its refusal.
 	refusedTimeout = time.Second
 )
 
-// door counts the connections of a port. It lets every new one in, sooner or later: where
-// there are too many of strangers, busy or not, the one without progress for longest gives way, of the
-// same address if that has more than its share, and else of the address that has most. So
-// whoever holds connections only displaces their own. What was authenticated moves out of
-// the strangers' bound into a larger one, in which only what is idle gives way.
+// door counts the connections of a port. It admits every new connection sooner or later. When
+// there are too many from unauthenticated peers, busy or not, the one that has gone longest
+// without progress is closed. It is taken from the new connection's address if that address
+// exceeds its share, and otherwise from the address with the most connections, so a client that
+// holds connections open displaces only its own. An authenticated connection moves to a larger
+// limit of its own, where only idle connections are closed.
 type door struct {
 	bounds bounds
 
@@ -66,10 +70,11 @@ type guest struct {
 	net.Conn
 	door    *door
 	address netip.Prefix
-	// progress is when it came or last took a part of an answer, in nanoseconds since the
-	// start of the process: what it sends byte by byte is none.
+	// progress is when the connection was accepted or last took part of a response, in
+	// nanoseconds since the process started. Bytes that the client sends do not count: it could
+	// send them one at a time.
 	progress atomic.Int64
-	patience *time.Timer // closes it, until it is let in
+	patience *time.Timer // closes the connection unless it is admitted first
 
 	known, idle, dismissed bool // guarded by door.mu
 }
@@ -101,14 +106,14 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// enter counts a connection, and closes the one that has to give way for it.
+// enter counts a new connection and closes the one that must make room for it.
 func (d *door) enter(conn net.Conn) *guest {
-	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // a unix socket's peers are one
+	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // a unix socket's peers share one address
 	g := &guest{Conn: conn, door: d, address: sender.Of(from.Addr()), idle: true}
 	g.touch()
 	g.patience = time.AfterFunc(strangerTimeout, func() { _ = g.Close() })
 	if d.bounds.known == 0 {
-		g.patience.Stop() // nobody is asked who they are: the server's own timeouts serve
+		g.patience.Stop() // this port does not authenticate: the server's own timeouts suffice
 	}
 	d.mu.Lock()
 	victim := d.victimLocked(g.address)
@@ -121,7 +126,8 @@ func (d *door) enter(conn net.Conn) *guest {
 	return g
 }
 
-// victimLocked is the stranger that gives way to another one of an address; nil for none.
+// victimLocked returns the unauthenticated connection to close for a new one from address, or
+// nil if there is room.
 func (d *door) victimLocked(address netip.Prefix) *guest {
 	of := map[netip.Prefix][]*guest{}
 	strangers := 0
@@ -146,7 +152,7 @@ func (d *door) victimLocked(address netip.Prefix) *guest {
 	return stalest(most)
 }
 
-// stalest is the one without progress for longest.
+// stalest returns the connection that has gone longest without progress.
 func stalest(guests []*guest) *guest {
 	if len(guests) == 0 {
 		return nil
@@ -154,8 +160,8 @@ func stalest(guests []*guest) *guest {
 	return slices.MinFunc(guests, func(a, b *guest) int { return cmp.Compare(a.progress.Load(), b.progress.Load()) })
 }
 
-// welcome says that a connection's peer was authenticated. It is false if all places of such
-// are taken by others that are busy.
+// welcome marks a connection's peer as authenticated. It returns false if busy connections hold
+// all the places of authenticated peers.
 func (d *door) welcome(g *guest) bool {
 	d.mu.Lock()
 	if g.known {
@@ -200,7 +206,7 @@ func (d *door) note(conn net.Conn, state http.ConnState) {
 	g.idle = state == http.StateNew || state == http.StateIdle
 }
 
-// closeAll closes what is open: handshakes that are under way, too.
+// closeAll closes all open connections, including those still in their handshake.
 func (d *door) closeAll() {
 	d.mu.Lock()
 	guests := make([]*guest, 0, len(d.guests))
@@ -213,7 +219,7 @@ func (d *door) closeAll() {
 	}
 }
 
-// guestOf is the guest below a connection; nil on the socket.
+// guestOf returns the guest below a connection, or nil on the socket.
 func guestOf(conn net.Conn) *guest {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -224,7 +230,8 @@ func guestOf(conn net.Conn) *guest {
 
 type guestKey struct{}
 
-// connContext is an http.Server.ConnContext hook: Admit and Dismiss find the connection.
+// connContext is an http.Server.ConnContext hook. It lets Admit and Dismiss find the
+// connection.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if g := guestOf(conn); g != nil {
 		return context.WithValue(ctx, guestKey{}, g)
@@ -232,8 +239,8 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// Admit says that the request with this context was let in. The connection of one that was
-// authenticated moves to the larger bound of those.
+// Admit reports that the request with this context was admitted. If the request was
+// authenticated, its connection moves to the larger limit.
 func Admit(ctx context.Context, authenticated bool) {
 	g, ok := ctx.Value(guestKey{}).(*guest)
 	switch {
@@ -245,9 +252,9 @@ func Admit(ctx context.Context, authenticated bool) {
 	}
 }
 
-// Dismiss says that the request with this context was refused, because its sender is not
-// known: the connection ends as soon as its client had the time to read that, even if the
-// client never does.
+// Dismiss reports that the request with this context was refused because its sender is
+// unauthenticated. The connection closes after refusedTimeout, whether or not the client has
+// read the refusal by then.
 func Dismiss(ctx context.Context) {
 	g, ok := ctx.Value(guestKey{}).(*guest)
 	if !ok {
@@ -261,7 +268,8 @@ func Dismiss(ctx context.Context) {
 	}
 }
 
-// doorListener has connections pass a door. It neither handshakes nor blocks on a peer.
+// doorListener passes each accepted connection through a door. It neither handshakes nor blocks
+// on a peer.
 type doorListener struct {
 	net.Listener
 	door *door
@@ -277,9 +285,10 @@ func (l doorListener) Accept() (net.Conn, error) {
 	return l.door.enter(conn), nil
 }
 
-// await waits, where all have one address, until the connection that would give way has had
-// its time: who connects again and again must not displace a health check that is being
-// answered. The others wait in the kernel's queue, in the order in which they came.
+// await waits on a port where all clients share one address. It returns once the connection
+// that would be closed next has had leastTime. Otherwise a client that reconnects in a loop
+// could displace a health check that is being answered. Later connections wait in the kernel's
+// queue, in order of arrival.
 func (d *door) await() {
 	if d.bounds.share > 0 {
 		return
@@ -301,15 +310,15 @@ func (d *door) await() {
 		}
 		timer := time.NewTimer(left)
 		select {
-		case <-d.left: // one has gone by itself
+		case <-d.left: // a connection closed by itself
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// split accepts TLS connections and passes each, after its handshake, to the listener for
-// those that have shown a certificate that trusts accepts, or to that for all others.
+// split accepts TLS connections. After the handshake it passes each one to known if the client
+// showed a certificate that trusts accepts, and otherwise to stranger.
 type split struct {
 	from            net.Listener
 	config          *tls.Config
@@ -317,7 +326,7 @@ type split struct {
 	known, stranger *passed
 }
 
-// run accepts until the listener is closed, and returns why.
+// run accepts until the listener is closed, and returns the error that ended it.
 func (s *split) run() error {
 	defer s.known.Close()
 	defer s.stranger.Close()
@@ -349,7 +358,7 @@ func (s *split) pass(conn net.Conn) {
 	to.give(secure)
 }
 
-// passed is a listener whose connections come from elsewhere.
+// passed is a listener that gets its connections from split.
 type passed struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -388,7 +397,7 @@ func (p *passed) Close() error {
 // Addr implements net.Listener.
 func (p *passed) Addr() net.Addr { return p.addr }
 
-// isClosed says that a listener or a server ended because it was told to.
+// isClosed reports whether a listener or a server ended because it was closed on purpose.
 func isClosed(err error) bool {
 	return errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)
 }

@@ -9,9 +9,9 @@ type Drained struct {
 	Drained bool `json:"drained"`
 }
 
-// drain ends all pods and responds when none is left. For as long as the client then
-// keeps the connection open, none is started; when it disconnects, at whatever time,
-// those that are desired start again.
+// drain stops all pods and responds when none is left. No pod starts while the client keeps the
+// connection open after that. When the client disconnects, at any time, the desired pods start
+// again.
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	s.log.Info("stopping all pods on request")
 	select {

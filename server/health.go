@@ -13,9 +13,9 @@ import (
 
 // Check is one named health check.
 type Check struct {
-	// Name is that in /healthz/<name> and ?verbose: syncloop, runtime ….
+	// Name is the check's name in /healthz/<name> and ?verbose: syncloop, runtime ….
 	Name string
-	// Func returns nil for healthy. If it ignores ctx, only its own result is late.
+	// Func returns nil if healthy. If it ignores ctx, only its own result is late.
 	Func func(ctx context.Context) error
 	// Level determines the endpoints that include it.
 	Level Level
@@ -25,26 +25,27 @@ type Check struct {
 type Level int
 
 const (
-	// Ready is for what pods need and a restart does not fix: /readyz only. The network
-	// is an example: kubeadm waits for /healthz before one can be installed.
+	// Ready marks a check of something that pods need and that a restart of podd does not fix:
+	// /readyz only. The network is an example: kubeadm waits for /healthz before anyone can
+	// install one.
 	Ready Level = iota
-	// Healthy is for what podd needs for its work: /healthz and /readyz.
+	// Healthy marks a check of something that podd needs for its work: /healthz and /readyz.
 	Healthy
-	// Live is for what a restart of podd may fix, as supervisors do when /livez fails:
-	// /livez, /healthz and /readyz.
+	// Live marks a check of something that a restart of podd may fix, which is what supervisors
+	// do when /livez fails: /livez, /healthz and /readyz.
 	Live
 )
 
 // checkTimeout is how long a response waits for a check before it counts as failed.
 const checkTimeout = 2 * time.Second
 
-// checkDeadline is that of the check itself: earlier, so that it can report what it
-// waited for.
+// checkDeadline is the deadline of the check itself. It is earlier than checkTimeout, so that
+// the check can report what it waited for.
 const checkDeadline = checkTimeout - 250*time.Millisecond
 
 type health struct{ checks []*running }
 
-// running is a check with at most one run under way.
+// running is a check that runs at most once at a time.
 type running struct {
 	Check
 
@@ -65,7 +66,7 @@ func newHealth(checks []Check) *health {
 	return h
 }
 
-// result joins the run under way, or starts one.
+// result joins the current run, or starts one.
 func (r *running) result(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)
 	defer stop()
@@ -74,7 +75,7 @@ func (r *running) result(ctx context.Context) error {
 	if now == nil {
 		now = &run{done: make(chan struct{})}
 		r.now = now
-		// The run outlives this request, since others may wait for it, too.
+		// The run outlives this request, because other requests may wait for it too.
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkDeadline)
 		go func() {
 			defer cancel()

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// ownHost rejects requests for a foreign host name. The ports have no authentication
-// and rely on loopback being local; but a web page can make a browser on this machine
-// read them by resolving its own name to 127.0.0.1 (DNS rebinding). Such a request has
-// the page's name as its host. The kubelet does not check that; podd's ports are open by
-// default on machines where people also browse.
+// ownHost rejects requests for a foreign host name. The ports have no authentication and rely
+// on loopback being local. But a web page can make a browser on this machine read them by
+// resolving its own name to 127.0.0.1 (DNS rebinding); the Host header of such a request is the
+// page's name. The kubelet has no such check. podd's ports are open by default on machines
+// where people also browse.
 func (s *Server) ownHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isOurs(r.Host) {
@@ -23,7 +23,7 @@ func (s *Server) ownHost(next http.Handler) http.Handler {
 	})
 }
 
-// isOurs takes a Host header, with or without a port. An empty one is HTTP/1.0, which no
+// isOurs takes a Host header, with or without a port. An empty one means HTTP/1.0, which no
 // browser speaks.
 func (s *Server) isOurs(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {

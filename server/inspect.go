@@ -11,29 +11,30 @@ import (
 	"podd/internal/pod"
 )
 
-// inspectTimeout bounds what the runtime is asked for one answer; the command line
-// waits longer than that.
+// inspectTimeout bounds the runtime calls for one response. The command line waits longer than
+// that.
 const inspectTimeout = 8 * time.Second
 
-// Volumes is the answer of /podd/v1/volumes.
+// Volumes is the response of /podd/v1/volumes.
 type Volumes struct {
 	Volumes []Volume `json:"volumes"`
 }
 
-// Volume is where one of a pod's volumes is on the host.
+// Volume says where one of a pod's volumes is on the host.
 type Volume struct {
 	Name string `json:"name"`
 	Path string `json:"path,omitempty"`
-	// Source and FSType are those of the mount at Path, if there is one.
+	// Source and FSType describe the mount at Path, if there is one.
 	Source string `json:"source,omitempty"`
 	FSType string `json:"fsType,omitempty"`
-	// PersistentVolume is what the volume's claim is bound to.
+	// PersistentVolume is the volume that the claim is bound to.
 	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Message says why there is no path.
 	Message string `json:"message,omitempty"`
 }
 
-// volumes answers with the volumes of the pod ?uid: none before there is a Runtime.
+// volumes responds with the volumes of the pod ?uid. The list is empty before a Runtime is
+// attached.
 func (s *Server) volumes(w http.ResponseWriter, r *http.Request) {
 	p := s.podOf(w, r)
 	if p == nil {
@@ -46,8 +47,8 @@ func (s *Server) volumes(w http.ResponseWriter, r *http.Request) {
 	s.json(w, r, Volumes{all})
 }
 
-// inspect answers with what the runtime was given for the pod ?uid, or for one
-// ?container of it.
+// inspect responds with what podd gave the runtime for the pod ?uid, or for one ?container of
+// it.
 func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
 	p := s.podOf(w, r)
 	if p == nil {
@@ -75,7 +76,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// podOf is the pod ?uid; without one it answers itself.
+// podOf returns the pod ?uid. If there is none, it writes the error response and returns nil.
 func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	uid := r.URL.Query().Get("uid")
 	for _, p := range s.config.Pods.Pods() {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Kubelet is what of the kubelet's API is configurable.
+// Kubelet configures the kubelet's API.
 type Kubelet struct {
-	// Debugging is enableDebuggingHandlers: without it there are no containers' logs,
-	// sessions, profiles and system logs, nor any of the pages below.
+	// Debugging is enableDebuggingHandlers. Without it the API serves no container logs,
+	// sessions, profiles or system logs, and none of the pages below.
 	Debugging bool
 	// Profiling, DebugFlags and SystemLogs are enableProfilingHandler,
 	// enableDebugFlagsHandler and enableSystemLogHandler.
@@ -21,9 +21,9 @@ type Kubelet struct {
 	LogDir string
 	// Flags are those of the command line, without secrets, for /flagz.
 	Flags func() map[string]string
-	// SetVerbosity sets the log's, as --v does.
+	// SetVerbosity sets the log's verbosity, as --v does.
 	SetVerbosity func(level int)
-	// CheckpointDir is where /checkpoint leaves archives; it is made when needed.
+	// CheckpointDir is where /checkpoint leaves archives. It is created when needed.
 	CheckpointDir string
 }
 
@@ -102,7 +102,8 @@ func (s *Server) kubeletGroups() []group {
 	return append(groups, group{routes: []route{{"/logs", logs}, {"/logs/", logs}, {"/debug/flags/v", flags}}})
 }
 
-// disabled answers for what the configuration has switched off, in the kubelet's words.
+// disabled responds for an endpoint that the configuration has switched off, in the kubelet's
+// words.
 func disabled(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusMethodNotAllowed) })
 }

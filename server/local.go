@@ -24,7 +24,7 @@ type PodInfo struct {
 	Causes map[string]string `json:"causes,omitempty"`
 }
 
-// ObjectInfo is what people may know of an object that pods refer to.
+// ObjectInfo is what podd shows of an object that pods refer to.
 type ObjectInfo struct {
 	// Kind is one of pod.ObjectKinds.
 	Kind      string `json:"kind"`
@@ -33,34 +33,33 @@ type ObjectInfo struct {
 	// Type is a Secret's.
 	Type      string `json:"type,omitempty"`
 	Immutable *bool  `json:"immutable,omitempty"`
-	// Keys are those of a ConfigMap or Secret, sorted; their values are nobody's to
-	// know.
+	// Keys are the keys of a ConfigMap or Secret, sorted. podd shows nobody their values.
 	Keys []string `json:"keys"`
 	// Storage is set for a PersistentVolume and a PersistentVolumeClaim.
 	Storage *StorageInfo `json:"storage,omitempty"`
-	// UsedBy are namespace/names of pods, sorted.
+	// UsedBy lists the pods that use the object as namespace/name, sorted.
 	UsedBy []string `json:"usedBy"`
-	// Origin is the path or URL of its document, which begins at Line if that is
-	// not 0.
+	// Origin is the path or URL of the object's document. Line is the line where it begins, or
+	// 0 if unknown.
 	Origin string `json:"origin,omitempty"`
 	Line   int    `json:"line,omitempty"`
-	// Seen is when it was first seen, by this podd; an edit leaves it.
+	// Seen is when this podd first saw the object. An edit does not change it.
 	Seen time.Time `json:"seen"`
 }
 
-// StorageInfo is what a PersistentVolume or a claim is, and has.
+// StorageInfo describes a PersistentVolume or a claim.
 type StorageInfo struct {
 	// Status is upstream's phase: Available, Bound, Released; Pending, Bound, Lost.
 	Status string `json:"status"`
-	// Reason says why a claim is not bound, or of what use its volume is not.
+	// Reason says why a claim is not bound, or why its volume cannot be used.
 	Reason string `json:"reason,omitempty"`
-	// Capacity is the volume's, for a claim that of its volume.
+	// Capacity is the volume's capacity; for a claim, that of the volume it is bound to.
 	Capacity      string   `json:"capacity,omitempty"`
 	AccessModes   []string `json:"accessModes,omitempty"`
 	ReclaimPolicy string   `json:"reclaimPolicy,omitempty"`
 	StorageClass  string   `json:"storageClassName,omitempty"`
 	VolumeMode    string   `json:"volumeMode,omitempty"`
-	// Claim is the namespace/name of the volume's, Volume the claim's.
+	// Claim is the namespace/name of a volume's claim. Volume is the name of a claim's volume.
 	Claim  string `json:"claim,omitempty"`
 	Volume string `json:"volume,omitempty"`
 }
@@ -84,8 +83,8 @@ func (s *Server) listing() Listing {
 	return l
 }
 
-// events responds with the events of ?namespace and ?name. The name may be that in the
-// manifest, without the node's name that static pods have appended.
+// events responds with the events of ?namespace and ?name. The name may be the one in the
+// manifest, without the node's name that podd appends for static pods.
 func (s *Server) events(r *http.Request) any {
 	list := v1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, Items: []v1.Event{}}
 	if s.config.Events == nil {

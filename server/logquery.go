@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The bounds of a log query, upstream's but for maxPattern and parallelQueries.
+// The bounds of a log query. They are upstream's except for maxPattern and parallelQueries.
 const (
 	maxQueryLines    = 100_000
 	maxServiceName   = 256
@@ -36,7 +36,8 @@ type logQuery struct {
 	pattern         string
 }
 
-// unsafeService is what no service's name has: it becomes an argument of a program.
+// unsafeService matches characters that no service name contains. The name becomes an argument
+// of a program.
 var unsafeService = regexp.MustCompile(`[^a-zA-Z\-_.:0-9@]`)
 
 // parseLogQuery returns nil if a request has none of the parameters.
@@ -82,12 +83,12 @@ func parseLogQuery(values url.Values) (*logQuery, error) {
 	return q, nil
 }
 
-// optional says that a query asks for a part of the journal only.
+// optional reports whether a query asks for only a part of the journal.
 func (q *logQuery) optional() bool {
 	return !q.since.IsZero() || !q.until.IsZero() || q.lines != nil || q.boot != nil || q.pattern != ""
 }
 
-// check is upstream's validation; root has the files.
+// check is upstream's validation. root holds the log files.
 func (q *logQuery) check(root *os.Root) error {
 	switch {
 	case len(q.files)+len(q.services) == 0:
@@ -133,8 +134,8 @@ func (q *logQuery) checkOptions() error {
 	return nil
 }
 
-// arguments are journalctl's. Each value is part of an argument that begins with an
-// option's name, and none passes through a shell.
+// arguments returns journalctl's arguments. Each value is part of an argument that begins with
+// an option's name, and no argument passes through a shell.
 func (q *logQuery) arguments(services []string) []string {
 	const layout = "2006-01-02 15:04:05 UTC"
 	args := []string{"--utc", "--no-pager", "--output=short-precise"}
@@ -159,8 +160,8 @@ func (q *logQuery) arguments(services []string) []string {
 	return args
 }
 
-// queryLogs writes the logs of services: from the journal, or from the file that one has in
-// the log directory. What goes wrong once the response has begun is a line of it.
+// queryLogs writes the logs of services: from the journal, or from the service's file in the
+// log directory. An error after the response has begun becomes a line of the response.
 func (s *Server) queryLogs(w http.ResponseWriter, r *http.Request, q *logQuery, root *os.Root) {
 	select {
 	case s.queries <- struct{}{}:
@@ -190,7 +191,7 @@ func (s *Server) queryLogs(w http.ResponseWriter, r *http.Request, q *logQuery, 
 	}
 }
 
-// split tells services of which the journal has entries from others.
+// split separates the services that have journal entries from the others.
 func (q *logQuery) split(ctx context.Context) (journal, others []string) {
 	units := map[string]bool{}
 	pipe, w := io.Pipe()
@@ -210,7 +211,8 @@ func (q *logQuery) split(ctx context.Context) (journal, others []string) {
 	return journal, others
 }
 
-// runInto runs a program with its output going to w. One that fails says so itself.
+// runInto runs a program and sends its output to w. A program that fails reports that in its
+// own output.
 func runInto(ctx context.Context, w io.Writer, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = w, w, time.Second

@@ -18,8 +18,9 @@ import (
 	"podd/podlogs"
 )
 
-// WholeLines is podd's own option of a log: tailLines counts the lines that the container
-// wrote. Without it they are those of the file, as in the kubelet: clients of that know it so.
+// WholeLines is an option of podd's own. With it, tailLines counts the lines that the container
+// wrote. Without it, tailLines counts the lines of the file, as in the kubelet, which is what
+// its clients expect.
 const WholeLines = "podd-whole-lines"
 
 // containerLogs is the kubelet's /containerLogs/{namespace}/{pod}/{container}, with the
@@ -47,7 +48,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	id, err := logOf(p, name, previous)
 	if err != nil && !previous {
 		if now, failure := runtime.Running(r.Context(), p, name); failure == nil {
-			id, err = now, nil // it runs, and its status does not say so yet
+			id, err = now, nil // the container runs, but its status does not say so yet
 		}
 	}
 	if err != nil {
@@ -81,8 +82,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	s.sendLog(w, r, opened, options.Follow, streams)
 }
 
-// sendLog writes a log. Whoever follows one gets the header at once, and may wait for a line
-// for as long as none is written.
+// sendLog writes a log. A client that follows one gets the header at once, and may then wait
+// for a line for any time.
 func (s *Server) sendLog(w http.ResponseWriter, r *http.Request, log *podlogs.Reader, follow bool, streams string) {
 	out := &flushed{ResponseWriter: w, s: s, each: follow}
 	w.Header().Set("Content-Type", "text/plain")
@@ -101,10 +102,10 @@ func (s *Server) sendLog(w http.ResponseWriter, r *http.Request, log *podlogs.Re
 	}
 	err := log.Copy(r.Context(), stdout, stderr)
 	if err == nil || r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errStopping) {
-		return // at its end, or the client has gone
+		return // the log has ended, or the client has gone
 	}
 	s.log.Debug("a log was broken off", "path", r.URL.Path, "error", err)
-	panic(http.ErrAbortHandler) // the client must not take a part for the whole
+	panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
 }
 
 // writeError answers in JSON, as the kubelet does for a bad query.
@@ -123,7 +124,7 @@ func (s *Server) podNamed(namespace, name string) *v1.Pod {
 	return nil
 }
 
-// logOptions reads a query. Upstream's rules are in pkg/apis/core/validation
+// logOptions parses a query. Upstream's rules are in pkg/apis/core/validation
 // (ValidatePodLogOptions).
 func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, streams string, err error) {
 	o = podlogs.All
@@ -184,8 +185,9 @@ func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, 
 	return o, previous, streams, err
 }
 
-// logOf returns the ID of the container whose log is meant: the newest of that name that has
-// one, or the one before. The errors are the kubelet's (validateContainerLogStatus).
+// logOf returns the ID of the container to read: the newest container of that name that has a
+// log, or with previous the one before. The errors are the kubelet's
+// (validateContainerLogStatus).
 func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
 	c := pod.ContainerStatus(&p.Status, name)
 	if c == nil {
@@ -218,8 +220,8 @@ func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
 }
 
-// flushed is a response that a client may be slow to read: each write has a deadline of its
-// own. With each, each is flushed, and there is no deadline between two of them.
+// flushed is a response for a client that may read slowly. Each write has a deadline of its
+// own. With each set, every write is flushed, and no deadline runs between writes.
 type flushed struct {
 	http.ResponseWriter
 	s    *Server
@@ -238,5 +240,5 @@ func (f *flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }

@@ -9,9 +9,9 @@ import (
 	"podd/internal/mask"
 )
 
-// maskedPods is podList for the ports, without the confidential parts of manifests,
-// which only root may read: values of environment variables and of the headers and
-// queries of probes and hooks are masked. Each item is still a valid Pod.
+// maskedPods is podList for the ports. It masks the confidential parts of manifests, which only
+// root may read: values of environment variables, and of the headers and queries of probes and
+// hooks. Each item is still a valid Pod.
 func maskedPods(pods []*v1.Pod) *v1.PodList {
 	list := podList(pods)
 	for i := range list.Items {
@@ -20,7 +20,7 @@ func maskedPods(pods []*v1.Pod) *v1.PodList {
 	return list
 }
 
-// maskPod changes p, and nothing that p shares with other pods.
+// maskPod changes p, but nothing that p shares with other pods.
 func maskPod(p *v1.Pod) {
 	// kubectl stores the whole manifest here.
 	if _, ok := p.Annotations[v1.LastAppliedConfigAnnotation]; ok {

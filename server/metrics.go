@@ -22,8 +22,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// count counts requests of an API. The path label is the first word of the path, as in
-// the kubelet, if it is one of words; all others share a label.
+// count counts requests to an API. The path label is the first word of the path, as in the
+// kubelet, if words has it. All other paths share one label.
 func (m *metrics) count(server string, words map[string]bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -40,9 +40,8 @@ func (m *metrics) count(server string, words map[string]bool, next http.Handler)
 	})
 }
 
-// RegisterProcess adds what describes the process itself: the collectors of Go
-// and of the process, kubelet_node_name (which the usual dashboards join on) and
-// the build.
+// RegisterProcess adds the metrics of the process itself: the Go and process collectors,
+// kubelet_node_name (which the usual dashboards join on) and the build.
 func RegisterProcess(reg prometheus.Registerer, node string, v Version) {
 	constant := func(name, help string, labels prometheus.Labels) {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// readOnly rejects requests that would change something, although no handler does.
+// readOnly rejects methods other than GET and HEAD, although no handler changes anything.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -29,11 +29,11 @@ func postOnly(next http.Handler) http.Handler {
 	})
 }
 
-// bodyTimeout is how long a request's body may take to come. No handler reads a long one, and
-// after it has answered, the connection would wait for the rest.
+// bodyTimeout is how long a request's body may take to arrive. No handler reads a long one, but
+// after the response the connection would wait for the rest.
 const bodyTimeout = 2 * time.Second
 
-// promptBody bounds the wait for bodies, also for those of requests that are refused.
+// promptBody bounds the wait for request bodies, including those of refused requests.
 func promptBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -43,8 +43,8 @@ func promptBody(next http.Handler) http.Handler {
 	})
 }
 
-// inTime gives the answers to those who were let in the time that they need: until then,
-// the shorter deadlines of strangers hold.
+// inTime gives an admitted request the write timeout that its response needs. Until then the
+// shorter deadlines of strangers apply.
 func (s *Server) inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.limit(w, writeTimeout); err != nil {

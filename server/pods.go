@@ -7,7 +7,7 @@ import (
 	"podd/internal/pod"
 )
 
-// podList is the kubelet's GET /pods, whose items have no kind.
+// podList is the kubelet's GET /pods. Its items have no kind.
 func podList(pods []*v1.Pod) *v1.PodList {
 	list := &v1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},

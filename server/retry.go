@@ -13,13 +13,13 @@ import (
 
 // Retried is the response of POST /retry.
 type Retried struct {
-	// Pods are those, as namespace/name, whose back-off was reset.
+	// Pods are the pods that had their back-off reset, as namespace/name.
 	Pods []string `json:"pods"`
 }
 
-// retry resets the back-off of ?pod=namespace/name, which may be repeated, or with ?all
-// of all waiting pods, or those of ?namespace. If one of the named pods does not exist,
-// nothing is changed.
+// retry resets the back-off of ?pod=namespace/name, which may be repeated. With ?all it resets
+// that of all waiting pods, or of those in ?namespace. If one of the named pods does not exist,
+// nothing changes.
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	names, all, namespace := query["pod"], query.Has("all"), query.Get("namespace")
@@ -48,11 +48,11 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	s.json(w, r, answer)
 }
 
-// held says that a container of the pod is waiting, for whatever reason, or that the
-// pod was rejected by the node.
+// held reports whether a container of the pod is waiting, for whatever reason, or whether the
+// node rejected the pod.
 func held(p *v1.Pod) bool {
 	switch p.Status.Phase {
-	case v1.PodFailed: // a completed pod waits for nothing, even if nothing is left of it
+	case v1.PodFailed: // a completed pod waits for nothing, even if all its containers are gone
 		return len(p.Status.ContainerStatuses) == 0 && !pod.EndsForGood(p.Status.Reason)
 	case v1.PodSucceeded:
 		return false

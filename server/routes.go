@@ -12,10 +12,10 @@ import (
 // All routes are in this file. A new route is a line in the group with the right
 // middleware; a new group is added to the APIs that have it.
 
-// healthPort is the name of the API for health checks alone.
+// healthPort is the name of the API that serves only health checks.
 const healthPort = "healthz"
 
-// apis are those of the listeners.
+// apis returns one API for each listener.
 func (s *Server) apis() []api {
 	port := []middleware{s.ownHost, noBody, readOnly}
 	return []api{{
@@ -37,14 +37,14 @@ func (s *Server) apis() []api {
 	}}
 }
 
-// containersGroup is for kubectl, by way of the apiserver.
+// containersGroup serves kubectl, which calls through the apiserver.
 func (s *Server) containersGroup() group {
 	return group{middleware: []middleware{readOnly, noBody}, routes: []route{
 		{"/containerLogs/{namespace}/{pod}/{container}", s.stream(http.HandlerFunc(s.containerLogs))},
 	}}
 }
 
-// healthGroup is for supervisors of podd; see Level.
+// healthGroup serves supervisors of podd; see Level.
 func (s *Server) healthGroup() group {
 	live, healthy, ready := s.health.endpoint("livez", Live), s.health.endpoint("healthz", Healthy), s.health.endpoint("readyz", Ready)
 	return group{middleware: []middleware{readOnly}, routes: []route{
@@ -54,7 +54,7 @@ func (s *Server) healthGroup() group {
 	}}
 }
 
-// metricsGroup is for Prometheus.
+// metricsGroup serves Prometheus.
 func (s *Server) metricsGroup() group {
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/metrics", exposition(s.config.Gather)},
@@ -64,7 +64,7 @@ func (s *Server) metricsGroup() group {
 	}}
 }
 
-// podsGroup has the kubelet's lists of pods, as list writes them.
+// podsGroup has the kubelet's lists of pods. list builds the response.
 func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middleware) group {
 	running := s.answer(func(*http.Request) any { return runningPods(s.config.Pods.Pods()) })
 	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{
@@ -87,7 +87,7 @@ func (s *Server) configGroup() group {
 	return group{middleware: []middleware{readOnly}, routes: []route{{"/configz", configz}}}
 }
 
-// cliGroup is for podd's own commands.
+// cliGroup serves podd's own commands.
 func (s *Server) cliGroup() group {
 	var objects http.Handler
 	if s.config.Objects != nil {
@@ -104,7 +104,7 @@ func (s *Server) cliGroup() group {
 	}}
 }
 
-// changesGroup changes the node's state.
+// changesGroup has the routes that change the node's state.
 func (s *Server) changesGroup() group {
 	var retry, drain http.Handler
 	if s.config.Retry != nil {
@@ -116,7 +116,7 @@ func (s *Server) changesGroup() group {
 	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/drain", drain}}}
 }
 
-// exposition serves metrics; nil for none.
+// exposition serves metrics. It returns nil if gather is nil.
 func exposition(gather prometheus.Gatherer) http.Handler {
 	if gather == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// maxScrapes is how many expositions of pods' metrics are written concurrently: each is
-// some 100 KiB for ten pods, as fast as its client reads.
+// maxScrapes is how many expositions of pods' metrics are written concurrently. Each is some
+// 100 KiB for ten pods, and is written as fast as its client reads.
 const maxScrapes = 4
 
 // scrape serves metrics that the Runtime writes, compressed for clients that accept it.
@@ -31,12 +31,12 @@ func (s *Server) scrape(write func(Runtime, context.Context, io.Writer) error) h
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		case err != nil:
 			s.log.Debug("cannot send metrics", "path", r.URL.Path, "error", err)
-			panic(http.ErrAbortHandler) // the client must not take a part for the whole
+			panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
 		}
 	}))
 }
 
-// acceptsGzip says whether a client takes a compressed response.
+// acceptsGzip reports whether a client takes a compressed response.
 func acceptsGzip(r *http.Request) bool {
 	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(coding), ";")
@@ -47,14 +47,14 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// compressors are kept, since each has a window of several 100 KiB.
+// compressors are reused, since each has a window of several 100 KiB.
 var compressors = sync.Pool{New: func() any {
 	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails for an invalid level only
 	return z
 }}
 
-// exposed is a response with metrics; its header is sent with the first byte, so that
-// errors before that are responses, too.
+// exposed is a response with metrics. It sends the header with the first byte, so that an error
+// before that can still become the response.
 type exposed struct {
 	to       http.ResponseWriter
 	compress bool
@@ -80,7 +80,7 @@ func (e *exposed) Write(p []byte) (int, error) {
 	return e.to.Write(p)
 }
 
-// close ends a response that was written to its end.
+// close finishes a complete response.
 func (e *exposed) close() error {
 	if e.zip == nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Pods is the source of the pods. What it returns is shared and not changed.
+// Pods is the source of the pods. The values that it returns are shared and never changed.
 // *status.Writer implements it.
 type Pods interface {
 	// Pods returns all pods with their newest status, sorted.
@@ -32,17 +32,17 @@ type Pods interface {
 
 // Config configures a Server.
 type Config struct {
-	// Socket is a path, and required. ReadOnlyAddress and HealthzAddress are host:port,
-	// or empty for none.
+	// Socket is a path, and required. ReadOnlyAddress and HealthzAddress are host:port; empty
+	// disables the listener.
 	Socket, ReadOnlyAddress, HealthzAddress string
 
-	// KubeletAddress is host:port of the kubelet's API, or empty for none; KubeletTLS and
-	// KubeletGuard, which lets authorized requests pass, are required with it.
+	// KubeletAddress is host:port of the kubelet's API; empty disables it. KubeletTLS and
+	// KubeletGuard are required with it. KubeletGuard lets authorized requests pass.
 	KubeletAddress string
 	KubeletTLS     *tls.Config
 	KubeletGuard   func(next http.Handler) http.Handler
-	// KubeletTrusts says whether a client's certificates authenticate it; nil for never.
-	// Such connections have larger bounds.
+	// KubeletTrusts reports whether a client's certificates authenticate it; nil trusts none.
+	// Trusted connections have larger limits.
 	KubeletTrusts func([]*x509.Certificate) bool
 	Kubelet       Kubelet
 
@@ -51,42 +51,42 @@ type Config struct {
 
 	Version Version
 	Pods    Pods
-	// Expects says of a pod that is not among Pods that it may be soon: podd has just
-	// started. nil for never.
+	// Expects reports whether a pod that is not among Pods may appear soon, because podd has
+	// just started; nil for never.
 	Expects func(namespace, name string) bool
-	// Problems are those of the manifests; nil for none.
+	// Problems returns the problems of the manifests; nil for none.
 	Problems func() []pod.Problem
 	// Events returns the events of the pods with that name (empty: all), oldest first.
 	Events func(namespace, name string) []*v1.Event
-	// Causes are, by container of the pod, the messages of probes or hooks for which it
-	// was stopped or is not ready; nil for none.
+	// Causes returns, by container of the pod, the message of the probe or hook that stopped
+	// the container or made it unready; nil for none.
 	Causes func(*v1.Pod) map[string]string
-	// Retry resets the back-off of a pod, for POST /retry on the socket; false if the
-	// pod is gone. Without it there is no such route.
+	// Retry resets the back-off of a pod, for POST /retry on the socket. It returns false if
+	// the pod is gone. If nil, there is no such route.
 	Retry func(pod.UID) bool
-	// Drain ends all pods, and keeps them ended until ctx ends; the channel is closed once
-	// none is left. For POST /podd/v1/drain on the socket. Without it there is no such
+	// Drain stops all pods and keeps them stopped until ctx ends. It closes the channel once
+	// none is left. It serves POST /podd/v1/drain on the socket. If nil, there is no such
 	// route.
 	Drain func(ctx context.Context) (drained <-chan struct{})
-	// Objects are what pods refer to, without any values, sorted; nil:
+	// Objects returns the objects that pods refer to, sorted and without any values. If nil,
 	// there is no such route.
 	Objects func() []ObjectInfo
-	// Configz is what /configz shows as JSON: the configuration without secrets,
-	// under the key kubeletconfig as the kubelet does.
+	// Configz returns what /configz shows as JSON: the configuration without secrets, under the
+	// key kubeletconfig, as in the kubelet.
 	Configz func() any
 	Health  []Check
-	// Changes subscribes to changes of pods, problems or events: the channel receives
-	// after changes, until stop is called. Without it watchers poll every 2 s.
+	// Changes are subscriptions to changes of pods, problems or events. The channel receives
+	// after changes, until stop is called. Without any, watchers poll every 2 s.
 	Changes []func() (c <-chan struct{}, stop func())
 	// Logs is for failed requests; nil for none.
 	Log *slog.Logger
-	// Gather is served at /metrics, GatherProbes, which has series per pod, at
-	// /metrics/probes; Metrics registers the server's own.
+	// Gather is served at /metrics. GatherProbes, which has series per pod, is served at
+	// /metrics/probes. Metrics registers the server's own metrics.
 	Gather, GatherProbes prometheus.Gatherer
 	Metrics              prometheus.Registerer
 }
 
-// Version is that of podd.
+// Version is podd's version.
 type Version struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`
@@ -105,37 +105,37 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
-// Bounds of connections on a port whose peers are not known. Whatever such a peer sends, or
-// does not read, costs at most maxConnections × (strangerStreams × strangerHeaderBytes).
+// Bounds of unauthenticated connections on a port. Whatever such a peer sends, or does not
+// read, it costs at most maxConnections × (strangerStreams × strangerHeaderBytes).
 const (
 	strangerHeaderTimeout = 2 * time.Second
-	strangerWriteTimeout  = 15 * time.Second // longer than the review of a token may take, whose refusal is to be written
+	strangerWriteTimeout  = 15 * time.Second // a token's review must fit, and then its refusal
 	portWriteTimeout      = 30 * time.Second // a scrape of many pods takes seconds
 	strangerHeaderBytes   = 16 << 10
 	strangerStreams       = 8
 	strangerBuffer        = 64 << 10
-	// knownHeaderBytes has room for the command of an exec in the query, escaped.
+	// knownHeaderBytes has room for an exec's command, escaped in the query.
 	knownHeaderBytes = 3*maxCommand + 64<<10
 	knownStreams     = 100
 )
 
-// Server serves what Config says. Create it with New, then call Listen, then Run.
+// Server serves the listeners in Config. Create it with New, then call Listen, then Run.
 type Server struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
 	health  *health
-	lists   chan struct{} // of places for lists of pods on the port
-	scrapes chan struct{} // of places for metrics of pods
-	// sessions are places for sessions in containers.
+	lists   chan struct{} // slots for lists of pods on the port
+	scrapes chan struct{} // slots for metrics of pods
+	// sessions has a slot for each session in a container.
 	sessions chan struct{}
-	// follows are places for logs that are followed.
+	// follows has a slot for each followed log.
 	follows chan struct{}
-	// queries are places for queries of the journal.
+	// queries has a slot for each query of the journal.
 	queries chan struct{}
-	// logDirs are the directories of logs that are followed.
+	// logDirs watches the directories of followed logs.
 	logDirs filewatch.Dirs
-	// paths are the first words of the routes of all APIs.
+	// paths holds the first path segment of every route of all APIs.
 	paths   map[string]bool
 	started time.Time
 	// stopping is closed when Run's context ends.
@@ -146,25 +146,26 @@ type Server struct {
 	attached chan struct{}
 
 	listeners []listener
-	// awaited are the APIs whose ports somebody else holds.
+	// awaited are the APIs that cannot listen yet because another process holds their port.
 	awaited []api
 	lock    *lock
 }
 
-// listener is an API that is being served.
+// listener is an API while it is served.
 type listener struct {
 	net.Listener
 	api
 	door *door // nil on the socket
 }
 
-// served is a listener and the server for what it accepts.
+// served is a listener and the server for its connections.
 type served struct {
 	net.Listener
 	*http.Server
 }
 
-// servers are those of a listener, and what accepts for them; nil where they do themselves.
+// servers returns the servers of a listener, and the function that accepts for them. accept is
+// nil if the servers accept by themselves.
 func (s *Server) servers(requests context.Context, l listener) (all []served, accept func() error) {
 	if l.door == nil {
 		return []served{{l.Listener, s.httpServer(requests, l)}}, nil
@@ -197,9 +198,9 @@ func New(c Config) *Server {
 	return s
 }
 
-// Listen opens the socket and the ports; the error says which one is not available and
-// what to do. Call it before anything that a second podd must not do. After an error
-// nothing is held; after success Run or Close must be called, which release everything.
+// Listen opens the socket and the ports. The error says which one is unavailable and what to
+// do. Call it before anything that a second podd must not do. After an error it holds nothing.
+// After success, call Run or Close; either one releases everything.
 func (s *Server) Listen() error {
 	held, err := takeLock(s.config.Socket)
 	if err != nil {
@@ -220,7 +221,7 @@ func (s *Server) Listen() error {
 		if err != nil {
 			wrong = append(wrong, err)
 			if a.network == "unix" {
-				break // in use by another podd, or unusable: trying the ports tells nothing new
+				break // another podd holds the socket, or it is unusable: trying the ports tells nothing new
 			}
 			continue
 		}
@@ -233,9 +234,9 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Run serves until ctx ends, and then releases what Listen opened. Streams end at once;
-// other requests get two seconds to finish. It returns an error if a listener fails. It
-// is called once.
+// Run serves until ctx ends, and then releases everything that Listen opened. Streams end at
+// once; other requests get two seconds to finish. It returns an error if a listener fails. Call
+// it once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.release()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -282,11 +283,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// healthRetry is the kubelet's period for a health port that somebody else holds: pods do
-// not depend on it.
+// healthRetry is how often podd tries again to open a health port that another process holds.
+// The period is the kubelet's. Pods do not depend on this port.
 const healthRetry = 5 * time.Second
 
-// awaitPort listens once the port is free; nil if ctx ends first.
+// awaitPort waits until the port is free and listens on it. It returns nil if ctx ends first.
 func awaitPort(ctx context.Context, a api) net.Listener {
 	tick := time.NewTicker(healthRetry)
 	defer tick.Stop()
@@ -326,8 +327,8 @@ func (s *Server) portServer(requests context.Context, l listener) *http.Server {
 	return server
 }
 
-// strangerServer serves those who have not shown who they are when they connect: with a
-// token, or not at all.
+// strangerServer serves clients that showed no trusted certificate when they connected. They
+// use a token, or nothing.
 func (s *Server) strangerServer(requests context.Context, l listener) *http.Server {
 	server := s.httpServer(requests, l)
 	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = strangerHeaderTimeout, strangerWriteTimeout, strangerHeaderBytes
@@ -338,15 +339,15 @@ func (s *Server) strangerServer(requests context.Context, l listener) *http.Serv
 	return server
 }
 
-// knownServer serves those who have shown a certificate.
+// knownServer serves clients that showed a trusted certificate.
 func (s *Server) knownServer(requests context.Context, l listener) *http.Server {
 	server := s.httpServer(requests, l)
 	server.MaxHeaderBytes, server.HTTP2 = knownHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: knownStreams}
 	return server
 }
 
-// shutDown accepts no more requests and lets those under way finish, within
-// shutdownTimeout; then it closes their connections.
+// shutDown accepts no more requests and lets current ones finish within shutdownTimeout. Then
+// it closes their connections.
 func shutDown(ctx context.Context, server *http.Server) {
 	ctx, stop := context.WithTimeout(ctx, shutdownTimeout)
 	defer stop()
@@ -361,7 +362,7 @@ func (s *Server) Close() { s.release() }
 // release closes what is open and removes the socket. It may be called twice.
 func (s *Server) release() {
 	for _, l := range s.listeners {
-		_ = l.Close() // closed twice when Run ends; there is nothing to lose
+		_ = l.Close() // closing it twice, as when Run ends, does no harm
 		if l.network == "unix" {
 			_ = os.Remove(l.address) // ours, while the lock is held
 		}

@@ -16,16 +16,16 @@ import (
 	"podd/internal/pod"
 )
 
-// Streams are those of a session in a container.
+// Streams are the streams of a session in a container.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // Sessions that last: commands in containers, terminals, forwarded ports. The runtime has a
-// server of its own for them, on loopback, which speaks SPDY and WebSocket; podd finds the
+// server of its own for them on loopback, which speaks SPDY and WebSocket. podd finds the
 // container and then passes bytes.
 const (
-	// maxSessions of one API: each is a connection at either side.
+	// maxSessions limits the sessions of one API. Each takes one connection on either side.
 	maxSessions = 256
-	// maxCommand is the sum of a command's arguments, which the kernel bounds, too.
+	// maxCommand limits the total length of a command's arguments. The kernel limits it, too.
 	maxCommand = 128 << 10
 )
 
@@ -40,7 +40,7 @@ func (s *Server) sessionsGroup() group {
 	return group{middleware: []middleware{noBody}, routes: append(routes, both("/portForward", "", s.portForward)...)}
 }
 
-// bounded limits the sessions at a time.
+// bounded limits the number of concurrent sessions.
 func (s *Server) bounded(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodPost {
@@ -59,7 +59,7 @@ func (s *Server) bounded(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// exec is /exec: a command in a container.
+// exec serves /exec: a command in a container.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	streams, err := streamsOf(r.URL.Query())
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	s.session(w, r, target, err)
 }
 
-// attach is /attach: the streams of a container's own process.
+// attach serves /attach: the streams of a container's own process.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	streams, err := streamsOf(r.URL.Query())
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	s.session(w, r, target, err)
 }
 
-// portForward is /portForward: connections to ports of a pod. Which ones its streams say,
-// or for a WebSocket the query.
+// portForward serves /portForward: connections to ports of a pod. The streams name the ports;
+// for a WebSocket the query does.
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	var ports []int32
 	for _, text := range r.URL.Query()["port"] {
@@ -121,7 +121,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	s.session(w, r.WithContext(ctx), target, err)
 }
 
-// run is /run: a command in a container, and what it wrote.
+// run serves /run: it runs a command in a container and returns its output.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
@@ -146,7 +146,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out)
 }
 
-// streamsOf reads a query's streams, as upstream's remotecommand.NewOptions does.
+// streamsOf parses a query's streams, as upstream's remotecommand.NewOptions does.
 func streamsOf(q url.Values) (Streams, error) {
 	o := Streams{Stdin: q.Get("input") == "1", Stdout: q.Get("output") == "1", Stderr: q.Get("error") == "1", TTY: q.Get("tty") == "1"}
 	if o.TTY {
@@ -169,8 +169,8 @@ func commandOf(q url.Values) ([]string, error) {
 	return command, nil
 }
 
-// requestedPod is the pod that a path names; it answers for one that is not there. A podd
-// that has just started cannot tell yet whether a pod exists.
+// requestedPod returns the pod that a path names. If there is none, it writes the error
+// response. A podd that has just started cannot tell yet whether a pod exists.
 func (s *Server) requestedPod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	p := s.podNamed(namespace, name)
@@ -185,8 +185,8 @@ func (s *Server) requestedPod(w http.ResponseWriter, r *http.Request) (*v1.Pod, 
 	return nil, false
 }
 
-// container is the ID of the running container that a path names; it answers for one that
-// is not there.
+// container returns the ID of the running container that a path names. If there is none, it
+// writes the error response.
 func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, id string, ok bool) {
 	p, ok := s.requestedPod(w, r)
 	if !ok {
@@ -197,7 +197,7 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, 
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return nil, "", false
 	}
-	// The runtime is asked, not the pod's status, which is late by what it takes to compute.
+	// Ask the runtime. The pod's status lags behind by the time it takes to compute.
 	name := r.PathValue("container")
 	id, err = rt.Running(r.Context(), p, name)
 	switch {
@@ -209,8 +209,8 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, 
 	return rt, id, err == nil
 }
 
-// whileRunning returns a context that ends with the pod, whose sandbox keeps no connection
-// from being forwarded into nothing.
+// whileRunning returns a context that ends with the pod. Without it, a connection to a pod
+// without a sandbox would stay open and lead nowhere.
 func (s *Server) whileRunning(ctx context.Context, p *v1.Pod) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	changes, stop := s.subscribe()
@@ -231,7 +231,7 @@ func (s *Server) whileRunning(ctx context.Context, p *v1.Pod) (context.Context, 
 	return ctx, cancel
 }
 
-// session passes a request on to the runtime's own server, and returns when that is over.
+// session passes a request on to the runtime's own server, and returns when the session ends.
 func (s *Server) session(w http.ResponseWriter, r *http.Request, target *url.URL, err error) {
 	if err != nil {
 		code := http.StatusInternalServerError
@@ -248,7 +248,7 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, target *url.URL
 		Transport: sessionTransport,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = target, target.Host
-			p.Out.Header.Del("Authorization") // was for podd
+			p.Out.Header.Del("Authorization") // was meant for podd
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			s.log.Debug("a session was broken off", "path", r.URL.Path, "error", err)
@@ -258,6 +258,6 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, target *url.URL
 	proxy.ServeHTTP(w, r)
 }
 
-// sessionTransport makes one connection for each session, and asks nobody else: a proxy of
-// the environment is not meant for loopback.
+// sessionTransport makes one connection for each session. It ignores the environment's proxy,
+// which is not meant for loopback.
 var sessionTransport = &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: time.Minute}

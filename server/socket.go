@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// lock is held by the one podd of a state directory. The kernel releases it when the
-// process ends, however that happens, so that it is never stale.
+// lock is held by the one podd that uses a state directory. The kernel releases it when the
+// process ends, for any reason, so it is never stale.
 type lock struct{ file *os.File }
 
 // takeLock locks the file beside the socket.
@@ -29,7 +29,7 @@ func takeLock(socket string) (*lock, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder := make([]byte, 20)
-		n, _ := f.ReadAt(holder, 0) // only for the message
+		n, _ := f.ReadAt(holder, 0) // used only in the message
 		_ = f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s.lock: %w", socket, err)
@@ -52,12 +52,12 @@ func takeLock(socket string) (*lock, error) {
 }
 
 // release unlocks. The lock file stays: if it were removed, two processes could lock two
-// files of the same name.
+// different files of the same name.
 func (l *lock) release() { _ = l.file.Close() }
 
-// listenUnix creates the socket. The caller holds the lock, so that an existing socket
-// is stale. It is created in a directory that only the owner can enter and then moved
-// into place, so that nobody can connect before its mode is set.
+// listenUnix creates the socket. The caller holds the lock, so an existing socket is stale. The
+// socket is created in a directory that only the owner can enter and then moved into place, so
+// nobody can connect before its mode is set.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return nil, fmt.Errorf("listen on %s: the file is not a socket; remove it", path)

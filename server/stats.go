@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// summary answers with the statistics of the node and its pods.
+// summary responds with the statistics of the node and its pods.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	cpuAndMemory, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
 	var answer any

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// watchGap is the least time between two updates for a watcher.
+	// watchGap is the minimum time between two updates for a watcher.
 	watchGap = 100 * time.Millisecond
 	// watchPoll is the interval of updates for a watcher without Config.Changes.
 	watchPoll = 2 * time.Second
 )
 
-// errStopping is the cause with which a stream's context is cancelled.
+// errStopping is the cancellation cause of a stream's context when podd stops.
 var errStopping = errors.New("podd is stopping")
 
-// stream is middleware for responses that last until the client disconnects: log follow,
-// exec, watch. The context of such a request ends when podd stops, while other requests
-// get time to finish; the handler must then return at once. It must set the deadline of
-// each write, since writeTimeout applies to the whole response. A handler that hijacks
-// its connection must close it.
+// stream is middleware for responses that last until the client disconnects: log follow, exec,
+// watch. The context of such a request ends when podd stops, and the handler must then return
+// at once; other requests get time to finish. The handler must set the deadline of each write,
+// since writeTimeout applies to the whole response. A handler that hijacks its connection must
+// close it.
 func (s *Server) stream(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -38,9 +38,9 @@ func (s *Server) stream(next http.Handler) http.Handler {
 	})
 }
 
-// limit sets the deadline of writing a response; zero is for none. Over HTTP/2 a deadline ends
-// the stream when it passes, whether anything is being written or not: a response that waits
-// for something must have none meanwhile.
+// limit sets the write deadline of a response; zero removes it. Over HTTP/2 a deadline that
+// passes ends the stream, even if nothing is being written. A response that waits for something
+// must therefore have no deadline meanwhile.
 func (s *Server) limit(w http.ResponseWriter, d time.Duration) error {
 	var at time.Time
 	if d > 0 {
@@ -49,8 +49,8 @@ func (s *Server) limit(w http.ResponseWriter, d time.Duration) error {
 	return http.NewResponseController(w).SetWriteDeadline(at)
 }
 
-// slow is middleware for handlers that may take longer than writeTimeout until they write
-// their answer, which then gets that time.
+// slow is middleware for handlers that may take longer than writeTimeout before they write
+// their response. Writing it then gets writeTimeout.
 func (s *Server) slow(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.limit(w, 0); err != nil {
@@ -60,7 +60,7 @@ func (s *Server) slow(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// late is a response whose deadline begins with its first byte.
+// late is a response that starts its deadline with its first byte.
 type late struct {
 	http.ResponseWriter
 	s     *Server
@@ -79,18 +79,18 @@ func (l *late) Write(p []byte) (int, error) {
 	return l.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (l *late) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 func (l *late) begin() {
 	if !l.begun {
 		l.begun = true
-		_ = l.s.limit(l.ResponseWriter, writeTimeout) // without one, the client may be slow
+		_ = l.s.limit(l.ResponseWriter, writeTimeout) // without a deadline, the client may only be slow
 	}
 }
 
-// watchable responds once, or with ?watch with one JSON value per line, a new one after
-// each change, until the client disconnects or podd stops.
+// watchable responds once. With ?watch it writes one JSON value per line, a new one after each
+// change, until the client disconnects or podd stops.
 func (s *Server) watchable(value func(*http.Request) any) http.Handler {
 	once := s.answer(value)
 	watch := s.stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.watch(w, r, value) }))
@@ -144,7 +144,7 @@ func (s *Server) subscribe() (<-chan struct{}, func()) {
 		}
 	}
 	for _, source := range s.config.Changes {
-		c, stop := source() // now, so that no change after the first answer is missed
+		c, stop := source() // subscribe now, so that no change after the first answer is missed
 		go func() {
 			defer stop()
 			for {

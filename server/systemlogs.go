@@ -13,8 +13,8 @@ import (
 
 // systemLogs is the kubelet's /logs/: the files of the log directory, and with LogQuery the
 // journal. Links are followed within the directory (containers/ has absolute ones, to pods/).
-// Nothing outside of it is served, even if a link in it, which a pod with the directory as its
-// volume may make, leads there.
+// Nothing outside of it is served. A pod that has the directory as its volume could otherwise
+// make a link that leads out.
 func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	root, err := os.OpenRoot(s.config.Kubelet.LogDir)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 			file = "/" + strings.ReplaceAll(query.files[0], `\`, "/")
 		}
 	}
-	if file == "" { // so that the links of the listing are relative to the directory
+	if file == "" { // keeps the links of the listing relative to the directory
 		http.Redirect(w, r, "/logs/", http.StatusMovedPermanently)
 		return
 	}
@@ -54,16 +54,16 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	http.FileServerFS(plainFiles{root}).ServeHTTP(&flushed{ResponseWriter: w, s: s}, shown)
 }
 
-// plainFiles are the regular files and directories below a root. Opening others may block
-// (a FIFO), or have the host do something (a device).
+// plainFiles are the regular files and directories below a root. Opening anything else may
+// block (a FIFO) or make the host do something (a device).
 type plainFiles struct{ root *os.Root }
 
 // Open implements fs.FS.
 func (p plainFiles) Open(name string) (fs.File, error) {
 	f, err := p.open(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		// The root follows no absolute link, wherever it leads. It is asked for the target,
-		// too: whoever changes links meanwhile gains nothing.
+		// The root follows no absolute link, wherever it leads. Open the target through the
+		// root, too: whoever changes links meanwhile gains nothing.
 		if target, ok := p.target(name); ok {
 			f, err = p.open(target)
 		}
@@ -71,7 +71,7 @@ func (p plainFiles) Open(name string) (fs.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err != nil { // a link that leads out of it, too
+	if err != nil { // also for a link that leads out of the root
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	}
 	info, err := f.Stat()
@@ -89,7 +89,7 @@ func (p plainFiles) open(name string) (*os.File, error) {
 	return p.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// target is where the links of a name lead to, if that is below the root.
+// target returns where the links of a name lead, if that is below the root.
 func (p plainFiles) target(name string) (string, bool) {
 	dir, err := filepath.EvalSymlinks(p.root.Name())
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// verbosity is the kubelet's /debug/flags/v: PUT with a number sets the log's verbosity
-// until podd is restarted.
+// verbosity is the kubelet's /debug/flags/v. PUT with a number sets the log's verbosity until
+// podd restarts.
 func (s *Server) verbosity(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		http.Error(w, "unsupported http method", http.StatusNotAcceptable)

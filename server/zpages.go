@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The kubelet's pages for people who look at a component (KEP-4827, KEP-4828): text, or an
-// object of config.k8s.io for who accepts that. Upstream's own package for them is a part of
-// the generic apiserver, and would link all of it.
+// The kubelet's pages for people who look at a component (KEP-4827, KEP-4828). They are text,
+// or an object of config.k8s.io for clients that accept one. Upstream's package for them is
+// part of the generic apiserver, and would link all of it.
 
-// zpagesGroup has both.
+// zpagesGroup serves /flagz and /statusz.
 func (s *Server) zpagesGroup() group {
 	return group{middleware: []middleware{readOnly, noBody}, routes: []route{
 		{"/flagz", zpage("Flagz", func(w io.Writer) { s.flagzText(w) }, func() any { return s.flagz() })},
@@ -31,7 +31,7 @@ const zpagesGroupName = "config.k8s.io"
 // zpagesVersions are the versions of the objects; the first is deprecated upstream.
 var zpagesVersions = []string{"v1alpha1", "v1beta1"}
 
-// zobject is what each of the objects begins with.
+// zobject holds the fields that both objects begin with.
 type zobject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -41,7 +41,7 @@ func (o *zobject) setKind(version, kind string) {
 	o.APIVersion, o.Kind, o.Name = zpagesGroupName+"/"+version, kind, "kubelet"
 }
 
-// flagzObject and statuszObject are those of k8s.io/apiserver/pkg/server.
+// flagzObject and statuszObject mirror the types of k8s.io/apiserver/pkg/server.
 type flagzObject struct {
 	zobject
 	Flags map[string]string `json:"flags,omitempty"`
@@ -71,7 +71,7 @@ func (s *Server) statusz() *statuszObject {
 	}
 }
 
-// listedPaths are those of the kubelet's API, without what they are below.
+// listedPaths returns the paths of the kubelet's API, each cut off at its first wildcard.
 func (s *Server) listedPaths() []string {
 	var paths []string
 	for _, g := range s.kubeletGroups() {
@@ -85,7 +85,7 @@ func (s *Server) listedPaths() []string {
 	return paths
 }
 
-// zheader is upstream's: it is for people, and says so.
+// zheader is upstream's text. It is meant for people, and says so.
 const zheader = `
 kubelet %s
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
@@ -108,8 +108,8 @@ func (s *Server) statuszText(w io.Writer) {
 		o.StartTime.Format(time.UnixDate), up/hour, up%hour/minute, up%minute/time.Second, o.GoVersion, o.BinaryVersion, strings.Join(o.Paths, " "))
 }
 
-// zpage answers with the text, or the object if the request accepts that by its group,
-// version and kind; upstream takes application/json without them for none.
+// zpage responds with the text, or with the object if the request accepts it by group, version
+// and kind. A bare application/json without them does not count, as upstream.
 func zpage(kind string, text func(io.Writer), object func() any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		accept := strings.TrimSpace(r.Header.Get("Accept"))

@@ -2,10 +2,10 @@ package kubeletapi
 
 import "net/http"
 
-// access is what a request wants: a verb on a subresource of this node.
+// access is what a request asks for: a verb on a subresource of this node.
 type access struct {
 	verb string
-	// subresources are tried in their order; one that is allowed is enough.
+	// subresources are tried in order. One that is allowed is enough.
 	subresources []string
 }
 

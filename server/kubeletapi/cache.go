@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// maxCached bounds the answers that a cache keeps: questions are a stranger's to ask.
+// maxCached bounds the answers that a cache keeps, because strangers choose the questions.
 const maxCached = 4096
 
-// cache keeps answers for a while. Of the same question asked by many at once one is asked.
+// cache keeps answers for a while. When many callers ask the same question at once, it is asked
+// once.
 type cache[K comparable, V any] struct {
 	mu  sync.Mutex
 	all map[K]*answer[V]
 }
 
-// answer is what is known, or being asked: done is closed with it.
+// answer is a known answer, or one that is being asked for. done is closed once it is known.
 type answer[V any] struct {
 	done    chan struct{}
 	value   V
@@ -25,9 +26,9 @@ type answer[V any] struct {
 
 func newCache[K comparable, V any]() *cache[K, V] { return &cache[K, V]{all: make(map[K]*answer[V])} }
 
-// get returns what is known, or asks; ask also returns for how long its answer serves. An
-// error is not kept. It blocks until the answer is there or ctx ends; asking goes on then, for
-// the others.
+// get returns the known answer, or asks. ask also returns how long its answer stays valid.
+// Errors are not kept. get blocks until the answer arrives or ctx ends; the question continues
+// after that, for other callers.
 func (c *cache[K, V]) get(ctx context.Context, key K, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	c.mu.Lock()
 	a := c.all[key]
@@ -56,7 +57,7 @@ func (c *cache[K, V]) get(ctx context.Context, key K, ask func(context.Context) 
 	}
 }
 
-// put keeps an answer that was asked for elsewhere.
+// put stores an answer that somebody asked for elsewhere.
 func (c *cache[K, V]) put(key K, value V, ttl time.Duration) {
 	a := &answer[V]{done: make(chan struct{}), value: value, expires: time.Now().Add(ttl)}
 	close(a.done)
@@ -66,8 +67,8 @@ func (c *cache[K, V]) put(key K, value V, ttl time.Duration) {
 	c.all[key] = a
 }
 
-// makeRoomLocked drops what has expired and, if that is not enough, everything that nobody
-// waits for.
+// makeRoomLocked drops the expired answers. If that is not enough, it drops every answer except
+// those still being asked for.
 func (c *cache[K, V]) makeRoomLocked() {
 	if len(c.all) < maxCached {
 		return

@@ -1,5 +1,5 @@
-// Package kubeletapi guards the kubelet's API on port 10250: who a request is from, and
-// whether an apiserver lets them do that.
+// Package kubeletapi guards the kubelet's API on port 10250. It establishes who sent a request
+// and whether an apiserver allows it.
 //
 //	request ──► Guard ──► handler
 //	              │ TokenReview, SubjectAccessReview (cached)
@@ -7,11 +7,12 @@
 //	          apiserver
 //
 // It owns authentication (client certificates, bearer tokens, anonymous), authorization with
-// the kubelet's attributes (pkg/kubelet/server/auth.go; KEP-2862 for the fine-grained ones)
-// and how long answers of the apiserver serve. What is served is package server's.
+// the kubelet's attributes (pkg/kubelet/server/auth.go; KEP-2862 for the fine-grained ones) and
+// how long the apiserver's answers stay valid. Package server owns the content.
 //
-// Unknown tokens are reviewed at a limited rate for each address, and few at a time. A token
-// that the apiserver accepted before has a lane of its own, which strangers cannot use up.
+// Reviews of unknown tokens are limited in rate for each address, and in number at a time. A
+// token that the apiserver accepted before has a lane of its own, which strangers cannot use
+// up.
 //
-// An apiserver that does not answer is a refusal: nothing is served on its account.
+// If the apiserver does not answer, the request is refused.
 package kubeletapi

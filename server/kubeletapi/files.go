@@ -23,29 +23,29 @@ import (
 	"podd/internal/logonce"
 )
 
-// The names of a serving certificate that podd makes itself, the kubelet's.
+// The names of the serving certificate that podd makes itself. They are the kubelet's.
 const (
 	certificateName = "kubelet.crt"
 	keyName         = "kubelet.key"
-	// selfSignedLife is how long such a certificate is valid, and renewBefore when the next
-	// one is made.
+	// selfSignedLife is how long such a certificate is valid, and renewBefore how long before
+	// its end podd makes the next one.
 	selfSignedLife = 365 * 24 * time.Hour
 	renewBefore    = 30 * 24 * time.Hour
 )
 
-// Certificate is the serving certificate: one that an operator keeps in files, which are
-// read again when they change, or a self-signed one, which podd makes anew in time.
+// Certificate is the serving certificate. It is either one that an operator keeps in files,
+// which podd reads again when they change, or a self-signed one, which podd renews in time.
 type Certificate struct {
 	certFile, keyFile string
-	// make makes a new one; nil for one that somebody else keeps.
+	// make makes a new certificate. It is nil if somebody else keeps the files.
 	make func() error
-	log  *slog.Logger // nil for one that podd makes
+	log  *slog.Logger // nil for a self-signed one
 	// stat is os.Stat, or a test's.
 	stat func(path string) (os.FileInfo, error)
 
 	now atomic.Pointer[tls.Certificate]
-	// looking is held by whoever looks at the files. Nobody waits for it: handshakes go on
-	// with what is there.
+	// looking is held while the files are checked. Nobody waits for it: other handshakes use
+	// the certificate in memory.
 	looking sync.Mutex
 	version time.Time       // of certFile; guarded by looking
 	failure logonce.Failure // why the newest version was not taken up; guarded by looking
@@ -57,8 +57,8 @@ func ConfiguredCertificate(certFile, keyFile string, log *slog.Logger) (*Certifi
 	return c, c.load()
 }
 
-// SelfSigned reads the certificate that podd has made before in a directory, or makes one,
-// for a name and IP addresses.
+// SelfSigned reads the certificate that podd made before in a directory, or makes one for a
+// name and IP addresses.
 func SelfSigned(dir, name string, ips []string) (*Certificate, error) {
 	c := &Certificate{certFile: filepath.Join(dir, certificateName), keyFile: filepath.Join(dir, keyName), stat: os.Stat}
 	c.make = func() error { return makeCertificate(c.certFile, c.keyFile, name, ips) }
@@ -72,12 +72,12 @@ func SelfSigned(dir, name string, ips []string) (*Certificate, error) {
 	return c, c.load()
 }
 
-// due says that a self-signed certificate is to be made anew.
+// due reports whether a self-signed certificate must be renewed.
 func (c *Certificate) due() bool {
 	return c.make != nil && time.Until(c.now.Load().Leaf.NotAfter) < renewBefore
 }
 
-// covers says that the certificate is for a name and addresses.
+// covers reports whether the certificate is valid for a name and addresses.
 func (c *Certificate) covers(name string, ips []string) bool {
 	for _, host := range append([]string{name}, ips...) {
 		if c.now.Load().Leaf.VerifyHostname(host) != nil {
@@ -87,8 +87,8 @@ func (c *Certificate) covers(name string, ips []string) bool {
 	return true
 }
 
-// Get is for tls.Config.GetCertificate. One handshake at a time looks at the files, and only
-// that one waits for their disk.
+// Get implements tls.Config.GetCertificate. One handshake at a time checks the files, and only
+// that one waits for the disk.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.looking.TryLock() {
 		defer c.looking.Unlock()
@@ -99,8 +99,8 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.now.Load(), nil
 }
 
-// lookLocked takes up a new version of the files, and makes one if that is due. The error
-// says that there is no valid certificate.
+// lookLocked loads a new version of the files, and makes one if that is due. It returns an
+// error if there is no valid certificate.
 func (c *Certificate) lookLocked() error {
 	if c.due() {
 		if err := c.make(); err != nil && time.Now().After(c.now.Load().Leaf.NotAfter) {
@@ -108,20 +108,20 @@ func (c *Certificate) lookLocked() error {
 		}
 	}
 	if info, err := c.stat(c.certFile); err == nil && !info.ModTime().Equal(c.version) {
-		// What does not fit together yet is read at the next handshake.
+		// If certificate and key do not match yet, the next handshake reads them again.
 		tellOnce(c.log, &c.failure, "cannot use the new serving certificate: going on with the last one", c.load())
 	}
 	return nil
 }
 
-// tellOnce logs an error unless it is the one that was logged last; nil ends it.
+// tellOnce logs an error unless it was the last one logged. A nil error resets that.
 func tellOnce(log *slog.Logger, failure *logonce.Failure, message string, err error) {
 	if log != nil && failure.New(err) {
 		log.Warn(message, "error", err)
 	}
 }
 
-// load reads the files. It is called with looking held, or before anybody else has c.
+// load reads the files. The caller holds looking, or has not shared c yet.
 func (c *Certificate) load() error {
 	info, err := c.stat(c.certFile)
 	if err != nil {
@@ -136,8 +136,8 @@ func (c *Certificate) load() error {
 	return nil
 }
 
-// makeCertificate writes a new key and its certificate, the key first: with the old
-// certificate it is no pair, and is not taken up.
+// makeCertificate writes a new key and then its certificate. Between the two writes the new key
+// does not match the old certificate, so the pair is not loaded.
 func makeCertificate(certFile, keyFile, name string, ips []string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -175,8 +175,8 @@ func makeCertificate(certFile, keyFile, name string, ips []string) error {
 	)
 }
 
-// Authorities are those that sign client certificates, of a file that is read again when it
-// changes.
+// Authorities are the CAs that sign client certificates. They come from a file, which is read
+// again when it changes.
 type Authorities struct {
 	file string
 	log  *slog.Logger
@@ -184,7 +184,7 @@ type Authorities struct {
 	stat func(path string) (os.FileInfo, error)
 
 	pool    atomic.Pointer[x509.CertPool]
-	looking sync.Mutex      // as a Certificate's
+	looking sync.Mutex      // like Certificate.looking
 	version time.Time       // guarded by looking
 	failure logonce.Failure // why the newest version was not taken up; guarded by looking
 }
@@ -195,8 +195,8 @@ func ClientAuthorities(file string, log *slog.Logger) (*Authorities, error) {
 	return a, a.load()
 }
 
-// Pool is for Config.ClientCAs: the newest version that could be read. One caller at a time
-// looks at the file; no other waits for its disk.
+// Pool implements Config.ClientCAs: it returns the newest version that podd could read. One
+// caller at a time checks the file; no other waits for the disk.
 func (a *Authorities) Pool() *x509.CertPool {
 	if a.looking.TryLock() {
 		defer a.looking.Unlock()

@@ -19,23 +19,24 @@ import (
 
 // Reviewer asks an apiserver.
 type Reviewer interface {
-	// ReviewToken returns whose a token is; authenticated is false for nobody's.
+	// ReviewToken returns the user that a token belongs to. authenticated is false if it
+	// belongs to nobody.
 	ReviewToken(ctx context.Context, token string) (user authenticationv1.UserInfo, authenticated bool, err error)
-	// ReviewAccess says whether a user may do something.
+	// ReviewAccess reports whether a user may do something.
 	ReviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (allowed bool, err error)
 }
 
-// Config is what a Guard is made of.
+// Config configures a Guard.
 type Config struct {
 	// Node is the Node's name.
 	Node string
 	// Anonymous lets requests without credentials in, as system:anonymous.
 	Anonymous bool
-	// Tokens says that bearer tokens are reviewed, and TokenTTL how long an answer serves.
+	// Tokens enables the review of bearer tokens; TokenTTL is how long an answer stays valid.
 	Tokens   bool
 	TokenTTL time.Duration
-	// Review says that access is reviewed; otherwise whoever is authenticated may do
-	// everything. AllowedTTL and DeniedTTL are how long an answer serves.
+	// Review enables access reviews; without it every authenticated user may do everything.
+	// AllowedTTL and DeniedTTL are how long an answer stays valid.
 	Review                bool
 	AllowedTTL, DeniedTTL time.Duration
 	// Subresources are those of the Node that a path takes, one at least. Access to one of them is
@@ -44,26 +45,26 @@ type Config struct {
 	// ClientCAs returns who signs client certificates; nil for nobody.
 	ClientCAs func() *x509.CertPool
 	Reviewer  Reviewer
-	// Admit is told of requests that are let in, and whether they are authenticated, Dismiss
-	// of those whose senders are not known; nil for nobody.
+	// Admit is called for each admitted request and learns whether it is authenticated. Dismiss
+	// is called for each request refused because its sender is unknown. Either may be nil.
 	Admit   func(ctx context.Context, authenticated bool)
 	Dismiss func(ctx context.Context)
 	Log     *slog.Logger
 }
 
-// patience bounds a question to the apiserver: a request must not wait for one that hangs.
+// patience bounds a call to the apiserver, so that a request does not wait for one that hangs.
 const patience = 10 * time.Second
 
-// Guard lets requests pass that are authenticated and authorized.
+// Guard admits requests that are authenticated and authorized.
 type Guard struct {
 	cfg    Config
 	log    *slog.Logger
 	tokens *tokens
 	access *cache[accessKey, bool]
-	told   *rate.Limiter // of messages about refused requests
+	told   *rate.Limiter // limits messages about refused requests
 }
 
-// user is who a request is from.
+// user is the sender of a request.
 type user struct {
 	name, uid string
 	groups    []string
@@ -91,7 +92,8 @@ func NewGuard(c Config) *Guard {
 	return &Guard{cfg: c, log: c.Log, tokens: newTokens(), access: newCache[accessKey, bool](), told: rate.NewLimiter(rate.Every(tellRefused), burstRefused)}
 }
 
-// Messages about refused requests are limited: whoever reaches the port can cause them.
+// Messages about refused requests are limited, because anyone who reaches the port can cause
+// them.
 const (
 	tellRefused  = 10 * time.Second
 	burstRefused = 10
@@ -107,7 +109,7 @@ func (g *Guard) tell(level slog.Level, message string, r *http.Request, attribut
 	g.log.Log(r.Context(), level, message, append([]any{"path", text.Cut(r.URL.Path, maxToldPath), "from", r.RemoteAddr}, attributes...)...)
 }
 
-// Trusts says whether the certificates that a client has shown authenticate it.
+// Trusts reports whether a client's certificates authenticate it.
 func (g *Guard) Trusts(chain []*x509.Certificate) bool {
 	u, err := g.certificate(chain)
 	return u != nil && err == nil
@@ -121,7 +123,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if errors.Is(err, errTooMany) {
 			g.noteUnreviewed(r.RemoteAddr)
 			w.Header().Set("Retry-After", retryAfter)
-			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized") // as a kubelet, whose clients know no other code
+			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized") // as in the kubelet: clients expect this code
 			return
 		}
 		if err != nil {
@@ -146,14 +148,14 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// dismiss refuses a request whose sender is not known, and ends its connection.
+// dismiss refuses a request from an unknown sender, and ends its connection.
 func (g *Guard) dismiss(w http.ResponseWriter, r *http.Request, code int, text string) {
 	g.cfg.Dismiss(r.Context())
 	w.Header().Set("Connection", "close")
 	refuse(w, code, text)
 }
 
-// refuse writes a text as it is: who asks may have chosen a part of it.
+// refuse writes the text as plain text, because the client may have chosen part of it.
 func refuse(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -161,8 +163,8 @@ func refuse(w http.ResponseWriter, code int, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
-// authenticate returns who a request is from; nil for nobody. Wrong credentials are not
-// taken for none: they are not anonymous.
+// authenticate returns the sender of a request, or nil for nobody. Wrong credentials do not
+// count as none: such a request is not anonymous.
 func (g *Guard) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := g.certificate(r.TLS.PeerCertificates)
@@ -182,8 +184,8 @@ func (g *Guard) authenticate(r *http.Request) (*user, error) {
 	return nil, nil
 }
 
-// certificate returns the user that a client certificate names: its common name, in the
-// groups of its organizations.
+// certificate returns the user that a client certificate names: its common name is the user,
+// its organizations are the groups.
 func (g *Guard) certificate(chain []*x509.Certificate) (*user, error) {
 	if g.cfg.ClientCAs == nil {
 		return nil, nil
@@ -215,7 +217,7 @@ func bearer(r *http.Request) (token string, ok bool) {
 // accessKey identifies an answer about access.
 type accessKey struct{ user, verb, subresource string }
 
-// authorize says whether a user may do one of what a request can be taken for.
+// authorize reports whether a user may do any of the things that a request can be taken for.
 func (g *Guard) authorize(ctx context.Context, u *user, a access) (bool, error) {
 	if !g.cfg.Review {
 		return true, nil

@@ -16,24 +16,27 @@ import (
 	"podd/internal/sender"
 )
 
-// The bounds of reviews: whoever reaches the port can make up tokens, and podd would ask the
-// apiserver about each, with the node's own identity.
+// The bounds of reviews. Anyone who reaches the port can make up tokens, and podd would ask the
+// apiserver about each one, with the node's own identity.
 const (
-	// sourceBurst and sourceEvery bound the unknown tokens of one address: each of a
-	// cluster's scrapers has a new token at most every few minutes.
+	// sourceBurst and sourceEvery limit the unknown tokens of one address. Each scraper in a
+	// cluster has a new token every few minutes at most.
 	sourceBurst = 10
 	sourceEvery = 2 * time.Second
-	// maxSourceReviews of unknown tokens of one address are in flight, and
-	// maxStrangerReviews of all addresses.
+	// maxSourceReviews bounds the reviews of unknown tokens in flight from one address, and
+	// maxStrangerReviews those from all addresses.
 	maxSourceReviews   = 4
 	maxStrangerReviews = 16
-	// maxKnownReviews of tokens that were accepted before are in flight; others wait.
+	// maxKnownReviews bounds the reviews in flight of tokens that were accepted before. Others
+	// wait.
 	maxKnownReviews = 16
-	// maxSources bounds the addresses with a limiter of their own. Those beyond share one.
+	// maxSources bounds the addresses that have a limiter of their own. All further addresses
+	// share one.
 	maxSources = 4096
-	// maxKnown bounds the tokens that are known to have been accepted.
+	// maxKnown bounds the tokens that podd remembers as accepted.
 	maxKnown = 1024
-	// retryAfter is what a sender is told, in seconds, and tellEvery how often the log is.
+	// retryAfter is the value of the Retry-After header, in seconds. tellEvery is the least
+	// time between two log messages.
 	retryAfter = "2"
 	tellEvery  = time.Minute
 )
@@ -41,26 +44,26 @@ const (
 // errTooMany refuses a token without a review.
 var errTooMany = errors.New("too many unknown tokens: this one was not reviewed")
 
-// tokens answers whose a token is. There are two lanes to the apiserver: one for the tokens
-// that it accepted when it was last asked, and one for all others. An answer or a review of
-// the second never takes the place of one of the first. Tokens are kept as their hashes.
+// tokens finds the user that a token belongs to. There are two lanes to the apiserver: one for
+// tokens that it accepted when it was last asked, and one for all others. Answers and reviews
+// in the second lane never displace those in the first. Tokens are stored as hashes.
 type tokens struct {
 	known, strangers *cache[tokenHash, *user]
-	knownReviews     chan struct{} // a place for each review in flight
+	knownReviews     chan struct{} // one slot for each review in flight
 
 	mu       sync.Mutex
-	accepted map[tokenHash]time.Time // when it was last used
+	accepted map[tokenHash]time.Time // when the token was last used
 	sources  map[netip.Prefix]*source
-	others   *source // of addresses beyond maxSources
+	others   *source // shared by addresses beyond maxSources
 	swept    time.Time
 	inFlight int // reviews of strangers
-	refused  int // since the log was told
+	refused  int // since the last log message
 	told     time.Time
 }
 
 type tokenHash [sha256.Size]byte
 
-// source bounds the unknown tokens of one address.
+// source limits the unknown tokens of one address.
 type source struct {
 	limit    *rate.Limiter
 	inFlight int // guarded by tokens.mu
@@ -77,8 +80,8 @@ func newTokens() *tokens {
 	}
 }
 
-// token returns whose a token is; nil for nobody's. from is the sender's address. The error is
-// errTooMany for an unknown token that would take more than its sender's share.
+// token returns the user that a token belongs to, or nil for nobody. from is the sender's
+// address. The error is errTooMany if an unknown token exceeds its sender's share.
 func (g *Guard) token(ctx context.Context, token, from string) (*user, error) {
 	hash := tokenHash(sha256.Sum256([]byte(token)))
 	t := g.tokens
@@ -135,11 +138,11 @@ func (t *tokens) isKnown(hash tokenHash) bool {
 	return ok
 }
 
-// accept gives a token a place among the known. The one that was not used for longest gives
-// way.
+// accept adds a token to the known ones. The one that has gone unused for longest makes room.
 func (t *tokens) accept(hash tokenHash, u *user, ttl time.Duration) {
 	if !t.isKnown(hash) {
-		// The answer came in the strangers' lane. It is in this one before anybody asks there.
+		// The answer came through the strangers' lane. Put it in the known lane before anybody
+		// asks there.
 		t.known.put(hash, u, ttl)
 	}
 	t.mu.Lock()
@@ -167,7 +170,7 @@ func (t *tokens) forget(hash tokenHash) {
 	delete(t.accepted, hash)
 }
 
-// admit lets an unknown token of an address be reviewed; leave ends that.
+// admit reserves a review for an unknown token from an address. leave releases it.
 func (t *tokens) admit(from string) (leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,8 +189,8 @@ func (t *tokens) admit(from string) (leave func(), ok bool) {
 	}, true
 }
 
-// noteUnreviewed logs tokens that were refused without a review: the first, and then their
-// number.
+// noteUnreviewed logs tokens that were refused without a review. It logs the first one, and
+// later how many there were.
 func (g *Guard) noteUnreviewed(from string) {
 	t := g.tokens
 	t.mu.Lock()
@@ -202,7 +205,7 @@ func (g *Guard) noteUnreviewed(from string) {
 	}
 }
 
-// sourceLocked returns an address' limiter. Addresses that have spent nothing lately make
+// sourceLocked returns the limiter of an address. Addresses that have used nothing lately make
 // room for it.
 func (t *tokens) sourceLocked(address netip.Prefix) *source {
 	if s := t.sources[address]; s != nil {
