@@ -78,7 +78,7 @@ type Config struct {
 	// Changes are subscriptions to changes of pods, problems or events. The channel receives
 	// after changes, until stop is called. Without any, watchers poll every 2 s.
 	Changes []func() (c <-chan struct{}, stop func())
-	// Logs is for failed requests; nil for none.
+	// Log receives failed requests; nil for none.
 	Log *slog.Logger
 	// Gather is served at /metrics. GatherProbes, which has series per pod, is served at
 	// /metrics/probes. Metrics registers the server's own metrics.

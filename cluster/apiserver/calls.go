@@ -14,9 +14,9 @@ import (
 	"podd/internal/pod"
 )
 
-// PatchPodStatus applies a strategic merge patch to a pod's status and returns the pod
-// as it is then. The patch must name the pod's UID, so that it does not meet another pod
-// of that name (409).
+// PatchPodStatus applies a strategic merge patch to a pod's status and returns the pod as
+// stored. The patch must name the pod's UID, so that it cannot hit another pod of that name
+// (409).
 func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -26,8 +26,8 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 	return out, err
 }
 
-// DeletePod deletes the object of a pod that has ended: at once, and only that of this
-// UID (otherwise 409).
+// DeletePod deletes the object of a pod that has ended, at once, and only if it has this UID
+// (otherwise 409).
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid pod.
 		Do(ctx).Error()
 }
 
-// CreatePod creates a pod: a mirror pod, since a node may create no other.
+// CreatePod creates a pod. It must be a mirror pod: a node may create no other.
 func (c *Client) CreatePod(ctx context.Context, p *v1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -77,7 +77,8 @@ func (c *Client) RequestToken(ctx context.Context, namespace, account string, r 
 	return out, err
 }
 
-// ReviewToken returns whose a token is; authenticated is false for nobody's.
+// ReviewToken returns the user that a token belongs to. authenticated is false if it belongs to
+// nobody.
 func (c *Client) ReviewToken(ctx context.Context, token string) (user authenticationv1.UserInfo, authenticated bool, err error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	out := &authenticationv1.TokenReview{}
@@ -90,7 +91,7 @@ func (c *Client) ReviewToken(ctx context.Context, token string) (user authentica
 	return out.Status.User, out.Status.Authenticated, nil
 }
 
-// ReviewAccess says whether somebody may do something.
+// ReviewAccess reports whether a user may do something.
 func (c *Client) ReviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (allowed bool, err error) {
 	out := &authorizationv1.SubjectAccessReview{}
 	err = c.authorization.Post().Resource("subjectaccessreviews").Body(&authorizationv1.SubjectAccessReview{Spec: spec}).Do(ctx).Into(out)
@@ -102,13 +103,13 @@ func (c *Client) Node(ctx context.Context, name string) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	out := &v1.Node{}
-	// From the apiserver's cache: a version that is a little old only means a patch
-	// that repeats something.
+	// From the apiserver's cache: a slightly old version only leads to a patch that repeats
+	// something.
 	err := c.prompt.Get().Resource("nodes").Name(name).VersionedParams(&metav1.GetOptions{ResourceVersion: "0"}, metav1.ParameterCodec).Do(ctx).Into(out)
 	return out, err
 }
 
-// CurrentNode returns the Node of that name as it is now, past the apiserver's cache.
+// CurrentNode returns the current Node of that name, bypassing the apiserver's cache.
 func (c *Client) CurrentNode(ctx context.Context, name string) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -126,8 +127,8 @@ func (c *Client) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error
 	return out, err
 }
 
-// PatchNode applies a strategic merge patch to a Node, or to its status if subresource
-// is "status", and returns it as it is then.
+// PatchNode applies a strategic merge patch to a Node, or to its status if subresource is
+// "status", and returns the Node as stored.
 func (c *Client) PatchNode(ctx context.Context, name string, patch []byte, subresource ...string) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -154,8 +155,8 @@ func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (
 	return out, err
 }
 
-// UpdateLease replaces the node's Lease, unless it was changed meanwhile (409), and
-// returns it as stored.
+// UpdateLease replaces the node's Lease and returns it as stored. It fails if the Lease has
+// changed meanwhile (409).
 func (c *Client) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -23,8 +23,8 @@ func (c *Client) FollowSigningRequest(ctx context.Context, name string, set func
 	follow(ctx, selection{c.certificates, "certificatesigningrequests", metav1.NamespaceAll, named(name), 0}, &certificatesv1.CertificateSigningRequest{}, set)
 }
 
-// FollowTrustBundles is FollowNode for the ClusterTrustBundle of a name, or, if that is
-// empty, for all of a signer.
+// FollowTrustBundles is FollowNode for the ClusterTrustBundle of that name. If the name is
+// empty, it follows all bundles of a signer.
 func (c *Client) FollowTrustBundles(ctx context.Context, name, signer string, set func(all []*certificatesv1beta1.ClusterTrustBundle, err error)) {
 	which := named(name)
 	if name == "" {

@@ -24,51 +24,51 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Config is what a Client is made of.
+// Config configures a Client.
 type Config struct {
-	// Kubeconfig is the path of a kubeconfig file, whose current context is used.
+	// Kubeconfig is the path of a kubeconfig file. podd uses its current context.
 	Kubeconfig string
-	// Bootstrap is another one, or empty. With it the first need not be usable yet: then
-	// the apiserver is that of Bootstrap, and requests wait for credentials (Ready).
+	// Bootstrap is the path of another kubeconfig, or empty. If it is set, Kubeconfig need not
+	// be usable yet: the Client then uses the apiserver of Bootstrap, and requests wait for
+	// credentials (Ready).
 	Bootstrap string
 	// UserAgent is "podd/VERSION".
 	UserAgent string
 	// QPS and Burst bound the requests for pods and what they need, other than watches; QPS 0
-	// is no bound. As in the kubelet, what says that the node lives (its Lease and its Node),
-	// reviews of others' requests, and events, which have a bound of their own, never wait
-	// for them.
+	// means no bound. As in the kubelet, some requests never wait for this bound: those that
+	// show that the node lives (its Lease and its Node), reviews of others' requests, and
+	// events, which have a bound of their own.
 	QPS   float32
 	Burst int
 	// Log may be nil.
 	Log *slog.Logger
-	// Metrics gets rest_client_*; nil for none. One registry is for one Client.
+	// Metrics gets rest_client_*; nil for none. Each Client needs a registry of its own.
 	Metrics prometheus.Registerer
-	// Wrap wraps the transport of all requests, for tests that have no apiserver; nil for
-	// nothing.
+	// Wrap wraps the transport of all requests, for tests without an apiserver. It may be nil.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
-// contentType is what podd and apiserver encode objects as. Protobuf costs a third of
-// JSON's CPU at both ends.
+// contentType is the encoding of objects between podd and the apiserver. Protobuf costs a third
+// of JSON's CPU at both ends.
 const contentType = runtime.ContentTypeProtobuf
 
-// requestTimeout bounds a request other than a watch. The kubelet has none and closes
-// all its connections if a lease cannot be renewed; HTTP/2's own pings notice a dead
-// connection after 45 s.
+// requestTimeout bounds a request other than a watch. The kubelet has no such bound and closes
+// all its connections if it cannot renew a lease. HTTP/2's own pings notice a dead connection
+// after 45 s.
 const requestTimeout = time.Minute
 
-// Client makes a node's calls to one apiserver. Its methods may be called by any
-// goroutine; all block until the answer is there.
+// Client makes a node's calls to one apiserver. Any goroutine may call its methods. All of them
+// block until the response arrives.
 type Client struct {
 	conn                                                                   *connection
 	core, coordination, authentication, authorization, certificates, trust rest.Interface
-	// prompt is core without the bound of QPS.
+	// prompt is core without the QPS bound.
 	prompt                  rest.Interface
 	storage, node, resource rest.Interface
 }
 
-// Connect reads the kubeconfig. It makes no request: an apiserver that does not respond
-// is no error.
+// Connect reads the kubeconfig. It makes no request, so an apiserver that does not respond is
+// no error.
 func Connect(c Config) (*Client, error) {
 	from, err := load(c.Kubeconfig)
 	conn := &connection{kubeconfig: c.Kubeconfig, userAgent: c.UserAgent, strict: c.Bootstrap != "", log: c.Log, first: make(chan struct{})}
@@ -86,7 +86,7 @@ func Connect(c Config) (*Client, error) {
 	loaded := rest.CopyConfig(from)
 	loaded.UserAgent = c.UserAgent
 	loaded.ContentType, loaded.AcceptContentTypes = contentType, contentType+","+runtime.ContentTypeJSON
-	loaded.WarningHandlerWithContext = rest.NoWarnings{} // of deprecated versions: for who wrote the object, not for the node
+	loaded.WarningHandlerWithContext = rest.NoWarnings{} // deprecation warnings are for the object's author
 	loaded.QPS, loaded.Burst = -1, 0                     // the limiter is shared by the groups
 	if c.QPS > 0 {
 		loaded.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
@@ -102,7 +102,7 @@ func Connect(c Config) (*Client, error) {
 	return newClient(c, loaded, conn)
 }
 
-// newScheme has the types of the groups that podd speaks.
+// newScheme returns a scheme with the types of the API groups that podd uses.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -117,7 +117,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newClient makes the REST clients, whose requests all take one connection.
+// newClient makes the REST clients. All their requests go through one connection.
 func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -166,5 +166,5 @@ func restClient(loaded *rest.Config, shared *http.Client, path string, version s
 	return rest.RESTClientForConfigAndClient(own, shared)
 }
 
-// Server is the apiserver's URL, as it was when podd was started.
+// Server returns the apiserver's URL, as it was when podd started.
 func (c *Client) Server() string { return c.conn.server.String() }

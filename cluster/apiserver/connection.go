@@ -17,26 +17,26 @@ import (
 	"podd/internal/pod"
 )
 
-// firstWait is how long a request waits for the first credentials before it fails with the
-// reason why there are none.
+// firstWait is how long a request waits for the first credentials. After that it fails with the
+// reason why they are missing.
 const firstWait = 5 * time.Second
 
 // connection is the transport of all of a Client's requests. It sends each with the newest
-// credentials that could be read: those of the kubeconfig, or a client certificate that
-// podd has requested in the place of the kubeconfig's.
+// credentials that podd could read: those of the kubeconfig, or a client certificate that podd
+// requested to replace the kubeconfig's.
 type connection struct {
 	kubeconfig, userAgent string
-	// strict: before the first, credentials that have expired are none.
+	// strict rejects expired credentials until the first valid ones are there.
 	strict bool
-	// server is the one that the REST clients write requests for.
+	// server is the URL that the REST clients write their requests for.
 	server *url.URL
 	log    *slog.Logger
-	// first is closed when there are credentials.
+	// first is closed once there are credentials.
 	first chan struct{}
 
 	mu  sync.Mutex
 	now *credentials // nil before the first
-	// own is the certificate of the kubeconfig, requested the one in its place.
+	// own is the kubeconfig's certificate. requested is the one that replaces it.
 	own, requested *pair
 	// failure is why the kubeconfig's newest version cannot be used; missing is why there
 	// are no credentials yet.
@@ -49,7 +49,7 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	now, err := c.credentials(r.Context())
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // whoever sent it gets the error
+			_ = r.Body.Close() // the sender gets the error
 		}
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// credentials returns the newest, and waits a while for the first.
+// credentials returns the newest credentials. It waits up to firstWait for the first.
 func (c *connection) credentials(ctx context.Context) (*credentials, error) {
 	select {
 	case <-c.first:
@@ -87,9 +87,9 @@ func (c *connection) credentials(ctx context.Context) (*credentials, error) {
 	return c.now, nil
 }
 
-// reload reads the kubeconfig again and uses what is new in it, with new connections. It
-// says whether the kubeconfig has another client certificate than before. If it cannot be
-// used, the old credentials stay.
+// reload reads the kubeconfig again. If anything in it has changed, it uses that, with new
+// connections. otherCertificate reports whether the client certificate has changed. If the
+// kubeconfig cannot be used, the old credentials stay.
 func (c *connection) reload() (otherCertificate bool, err error) {
 	config, err := load(c.kubeconfig)
 	c.mu.Lock()
@@ -123,7 +123,7 @@ func (c *connection) reload() (otherCertificate bool, err error) {
 	return false, err
 }
 
-// renewLocked makes credentials in the place of those that are used.
+// renewLocked makes credentials to replace the current ones.
 func (c *connection) renewLocked(config *rest.Config) (*credentials, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = c.userAgent
@@ -134,7 +134,7 @@ func (c *connection) renewLocked(config *rest.Config) (*credentials, error) {
 	return newCredentials(config)
 }
 
-// useRequested puts a client certificate in the place of the kubeconfig's.
+// useRequested replaces the kubeconfig's client certificate.
 func (c *connection) useRequested(p pair) error {
 	config, err := load(c.kubeconfig)
 	if err != nil {
@@ -151,9 +151,9 @@ func (c *connection) useRequested(p pair) error {
 	return nil
 }
 
-// useLocked has all requests from now on made with these credentials. Those under way are
-// ended with their connections: what they authenticated by may have been revoked. Whoever
-// made them makes them again.
+// useLocked makes all later requests use these credentials. It ends current requests by closing
+// their connections, because the old credentials may have been revoked. Callers make those
+// requests again.
 func (c *connection) useLocked(next *credentials) {
 	old := c.now
 	switch {
@@ -171,8 +171,7 @@ func (c *connection) useLocked(next *credentials) {
 }
 
 // Maintain reads the kubeconfig and the files that it refers to again whenever they change,
-// until ctx ends. It calls replaced after the kubeconfig was given another client
-// certificate than it had.
+// until ctx ends. It calls replaced after the kubeconfig's client certificate has changed.
 func (c *Client) Maintain(ctx context.Context, replaced func()) error {
 	err := filewatch.Watch(ctx, func() []string { return filesOf(c.conn.kubeconfig) }, func() {
 		if other, err := c.conn.reload(); err == nil && other {
@@ -192,12 +191,12 @@ func (c *Client) Reload() error {
 	return err
 }
 
-// Use authenticates by a client certificate in the place of the kubeconfig's, from now on
-// and until the kubeconfig has another one. It is given with its key, in PEM.
+// Use makes the Client authenticate with a client certificate instead of the kubeconfig's,
+// until the kubeconfig's changes. cert and key are PEM.
 func (c *Client) Use(cert, key []byte) error { return c.conn.useRequested(pair{cert, key}) }
 
-// Certificate returns the client certificate of the kubeconfig and its key, in PEM; both
-// empty for none.
+// Certificate returns the kubeconfig's client certificate and its key, in PEM. Both are empty
+// if it has none.
 func (c *Client) Certificate() (cert, key []byte) {
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
@@ -210,7 +209,7 @@ func (c *Client) Certificate() (cert, key []byte) {
 // Ready returns a channel that is closed once there are credentials.
 func (c *Client) Ready() <-chan struct{} { return c.conn.first }
 
-// Problems returns why the newest version of the kubeconfig is not used, if so.
+// Problems returns the reason if podd cannot use the newest version of the kubeconfig.
 func (c *Client) Problems() []pod.Problem {
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
@@ -220,10 +219,10 @@ func (c *Client) Problems() []pod.Problem {
 	return []pod.Problem{*c.conn.failure}
 }
 
-// Reconnect has all requests from now on made over new connections, and ends those under
-// way: for a machine whose address has changed, from which nobody answers to the old one, and
-// which would wait for that a minute. The error is that of a kubeconfig that cannot be used;
-// the old connections stay then.
+// Reconnect makes all later requests use new connections, and ends the current ones. It is for
+// a machine that has a new address: nothing sent to the old one arrives, and podd would take a
+// minute to notice. The error says that the kubeconfig cannot be used; the old connections stay
+// then.
 func (c *Client) Reconnect() error { return c.conn.reconnect() }
 
 func (c *connection) reconnect() error {

@@ -25,8 +25,8 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// load reads a kubeconfig's current context. Credentials are taken into memory, so that they
-// change when podd reads them again, and not in the middle of something.
+// load reads a kubeconfig's current context. It reads the credentials into memory, so that they
+// change only when podd reads them again and not in the middle of an operation.
 func load(path string) (*rest.Config, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -44,13 +44,13 @@ func load(path string) (*rest.Config, error) {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
-	// clientcmd has read the token of a file already.
+	// clientcmd has already read the token file.
 	config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile = "", "", "", ""
 	return config, nil
 }
 
-// filesOf returns a kubeconfig and the files that it refers to, also for one that cannot be
-// used because of them.
+// filesOf returns the paths of a kubeconfig and of the files that it refers to, even if these
+// make it unusable.
 func filesOf(path string) []string {
 	files := []string{path}
 	add := func(name string) {
@@ -76,8 +76,8 @@ func filesOf(path string) []string {
 	return files
 }
 
-// Usable returns why a kubeconfig cannot be used to authenticate now, in particular with a
-// client certificate that has expired; nil if it can.
+// Usable returns an error if podd cannot authenticate with a kubeconfig now, in particular if
+// its client certificate has expired.
 func Usable(path string) error {
 	config, err := load(path)
 	if err != nil {
@@ -89,8 +89,7 @@ func Usable(path string) error {
 	return nil
 }
 
-// expired returns an error if the client certificate, if there is one, is of no use any
-// more.
+// expired returns an error if there is a client certificate and it can no longer be used.
 func expired(config *rest.Config) error {
 	if len(config.CertData) == 0 {
 		return nil
@@ -105,7 +104,7 @@ func expired(config *rest.Config) error {
 	return nil
 }
 
-// expiry returns when the first of the certificates of a PEM text to expire does so.
+// expiry returns the earliest expiry among the certificates of a PEM text.
 func expiry(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -128,15 +127,14 @@ func expiry(text []byte) (first time.Time, err error) {
 // pair is a client certificate with its key, in PEM.
 type pair struct{ cert, key []byte }
 
-// with returns a configuration that authenticates by another client certificate, and by
-// nothing else.
+// with returns a configuration that authenticates only with this client certificate.
 func (p pair) with(config *rest.Config) *rest.Config {
 	out := rest.AnonymousClientConfig(config)
 	out.CertData, out.KeyData = p.cert, p.key
 	return out
 }
 
-// credentials are how requests reach the apiserver, from one reading of the files.
+// credentials are the server and the transport for requests, from one reading of the files.
 type credentials struct {
 	server    *url.URL
 	transport http.RoundTripper
@@ -144,8 +142,8 @@ type credentials struct {
 	sum       [sha256.Size]byte
 }
 
-// newCredentials makes a transport of its own: those of client-go that depend on
-// certificates are never released.
+// newCredentials makes a transport of its own: client-go never releases the ones that it makes
+// for certificates.
 func newCredentials(config *rest.Config) (*credentials, error) {
 	config = rest.CopyConfig(config)
 	connections := &connections{ConnectionTracker: connrotation.NewConnectionTracker()}
@@ -178,9 +176,10 @@ func newCredentials(config *rest.Config) (*credentials, error) {
 	return c, err
 }
 
-// connections are those that were made with credentials. Once they are closed there are no
-// more: a request that had just taken the credentials when they were replaced would have one
-// of its own, and a watch would go on by what may have been revoked.
+// connections are the connections made with one set of credentials. Once they are closed, no
+// more can be made. Otherwise a request that had just taken the credentials when they were
+// replaced would open a new one, and a watch would go on with credentials that may have been
+// revoked.
 type connections struct {
 	*connrotation.ConnectionTracker
 	closed atomic.Bool
@@ -197,7 +196,7 @@ func (c *connections) dial(ctx context.Context, network, address string) (net.Co
 		return nil, err
 	}
 	conn = c.Track(conn)
-	if c.closed.Load() { // CloseAll may have been too early for this one
+	if c.closed.Load() { // CloseAll may have run before this connection was tracked
 		_ = conn.Close()
 		return nil, errReplaced
 	}
@@ -209,7 +208,7 @@ func (c *connections) close() {
 	c.CloseAll()
 }
 
-// sumOf identifies what credentials are made of.
+// sumOf returns a hash of everything that credentials are made from.
 func sumOf(c *rest.Config) [sha256.Size]byte {
 	text := fmt.Appendf(nil, "%q %q %t %q %q %q %q %q %q %q %q", c.Host, c.ServerName, c.Insecure, c.CAData, c.CertData, c.KeyData, c.BearerToken,
 		c.Username, c.Password, c.Impersonate.UserName, c.Impersonate.Groups)
@@ -219,9 +218,9 @@ func sumOf(c *rest.Config) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
-// WriteKubeconfig writes a kubeconfig for the cluster of another one, whose user has the
-// certificate and key of a file: upstream's names of contexts and users, which kubeadm
-// reads.
+// WriteKubeconfig writes a kubeconfig for the same cluster as another one. Its user has the
+// certificate and key from a file. The names of contexts and users are upstream's, which
+// kubeadm reads.
 func WriteKubeconfig(path, like, pemFile string) error {
 	from, err := load(like)
 	if err != nil {

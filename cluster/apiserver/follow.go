@@ -26,28 +26,29 @@ import (
 	"podd/internal/wake"
 )
 
-// retries is the pace at which an apiserver that fails is asked again. The kubelet's
-// goes up to a minute, which is how long pods then wait after an outage.
+// retries sets how soon a request is retried after the apiserver fails. The kubelet backs off
+// up to a minute, and pods then wait that long after an outage.
 var retries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 
-// bindingGrace is how long a refusal of an object counts as no answer: a pod that was just
-// bound names it, and the apiserver's authorizer learns of that by a watch of its own, some
-// milliseconds later than the node. The node asks again after bindingRetry, which doubles.
+// bindingGrace is how long a refused request for an object is retried before the refusal
+// counts. A pod that was just bound names the object, and the apiserver's authorizer learns of
+// the binding through a watch of its own, some milliseconds later than the node. The node asks
+// again after bindingRetry, which doubles.
 const (
 	bindingGrace = 2 * time.Second
 	bindingRetry = 50 * time.Millisecond
 )
 
-// FollowPods calls set with all pods that are bound to a node, as soon as they are
-// known and again after each change; the pods are read-only. While the apiserver does
-// not respond, set is called with the reason, once for each, and the pods stay what they
-// were. Calls of set never overlap. FollowPods blocks until ctx ends.
+// FollowPods calls set with all pods that are bound to a node, as soon as they are known and
+// again after each change. The pods are read-only. While the apiserver does not respond, set is
+// called once with each new reason, and the pods stay as they were. Calls of set never overlap.
+// FollowPods blocks until ctx ends.
 func (c *Client) FollowPods(ctx context.Context, node string, set func(pods []*v1.Pod, err error)) {
 	follow(ctx, selection{c.core, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node), 0}, &v1.Pod{}, set)
 }
 
-// FollowNode is FollowPods for the Node of that name; set is called with none if there
-// is none.
+// FollowNode is FollowPods for the Node of that name. If it does not exist, set is called with
+// an empty list.
 func (c *Client) FollowNode(ctx context.Context, name string, set func(nodes []*v1.Node, err error)) {
 	follow(ctx, selection{c.core, "nodes", metav1.NamespaceAll, named(name), 0}, &v1.Node{}, set)
 }
@@ -72,7 +73,7 @@ func (c *Client) FollowRuntimeClass(ctx context.Context, name string, set func(a
 	follow(ctx, selection{c.node, "runtimeclasses", metav1.NamespaceAll, named(name), 0}, &nodev1.RuntimeClass{}, set)
 }
 
-// FollowServices is FollowPods for the Services that have an address, of all namespaces.
+// FollowServices is FollowPods for the Services of all namespaces that have an address.
 func (c *Client) FollowServices(ctx context.Context, set func(all []*v1.Service, err error)) {
 	addressed := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone), fields.OneTermNotEqualSelector("spec.clusterIP", ""))
@@ -83,18 +84,18 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// object is what can be followed: a pointer to one of the API's types.
+// object is a type that can be followed: a pointer to one of the API's types.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// selection is which objects to follow.
+// selection says which objects to follow.
 type selection struct {
 	client              rest.Interface
 	resource, namespace string
 	fields              fields.Selector
-	// grace is how long a refusal is no answer.
+	// grace is how long refusals are retried before one counts.
 	grace time.Duration
 }
 
@@ -102,20 +103,20 @@ func follow[T object](ctx context.Context, of selection, example T, set func([]T
 	s := &store[T]{set: set}
 	lists := &lister{ListWatch: cache.NewListWatchFromClient(of.client, of.resource, of.namespace, of.fields), heard: s.heard, until: time.Now().Add(of.grace)}
 	pace := retries
-	// What it would log about requests, lister tells.
+	// lister reports what the Reflector would log about requests.
 	ctx = klog.NewContext(ctx, klog.New(nil))
 	cache.NewReflectorWithOptions(lists, example, s, cache.ReflectorOptions{Name: "podd " + of.resource, Backoff: &pace}).RunWithContext(ctx)
 }
 
-// lister tells how each request of a Reflector went: of itself it only logs that.
+// lister reports the outcome of each request of a Reflector, which itself only logs it.
 type lister struct {
 	*cache.ListWatch
 	heard func(err error)
-	// until is the end of the time in which a refusal is no answer.
+	// until is the end of the grace for refusals.
 	until time.Time
 }
 
-// ask makes a request, and again for as long as a refusal is no answer.
+// ask makes a request, and retries refusals until the grace ends.
 func (l *lister) ask(ctx context.Context, request func() error) error {
 	for delay := bindingRetry; ; delay *= 2 {
 		err := request()
@@ -152,12 +153,12 @@ func (l *lister) WatchWithContext(ctx context.Context, options metav1.ListOption
 	return w, err
 }
 
-// store is a cache.ReflectorStore that passes whole sets on. All its methods are called
-// by the Reflector's goroutine.
+// store is a cache.ReflectorStore that passes on whole sets. The Reflector's goroutine makes
+// all calls to its methods.
 type store[T object] struct {
 	set   func([]T, error)
 	known map[types.UID]T
-	// ready: there was a whole list.
+	// ready is set once a whole list has arrived.
 	ready bool
 	err   string
 }
@@ -174,8 +175,8 @@ func (s *store[T]) heard(err error) {
 	}
 }
 
-// withoutURL returns why a request failed. The URL of a list or watch has a timeout that
-// is another each time, so that the same reason would be told again and again.
+// withoutURL returns why a request failed, without the URL. The URL of a list or watch has a
+// different timeout each time, so the same reason would be reported again and again.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -199,7 +200,7 @@ func (s *store[T]) put(o any) error {
 	return nil
 }
 
-// Add implements cache.ReflectorStore, as do the following.
+// Add implements cache.ReflectorStore, as do the methods below.
 func (s *store[T]) Add(o any) error {
 	if err := s.put(o); err != nil {
 		return err
@@ -211,7 +212,7 @@ func (s *store[T]) Add(o any) error {
 // Update is Add.
 func (s *store[T]) Update(o any) error { return s.Add(o) }
 
-// Delete removes one.
+// Delete removes an object.
 func (s *store[T]) Delete(o any) error {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
@@ -223,7 +224,7 @@ func (s *store[T]) Delete(o any) error {
 	return nil
 }
 
-// Replace is called with the first list, and with later ones after an interruption.
+// Replace takes the first list, and a new one after each interruption.
 func (s *store[T]) Replace(all []any, _ string) error {
 	s.known, s.ready = make(map[types.UID]T, len(all)), true
 	for _, o := range all {

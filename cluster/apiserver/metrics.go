@@ -9,7 +9,7 @@ import (
 )
 
 // metrics have client-go's names and labels (component-base/metrics/prometheus/restclient),
-// which the alert KubeClientErrors and the dashboards of kubelets ask for.
+// which the alert KubeClientErrors and kubelet dashboards query.
 type metrics struct {
 	results *prometheus.CounterVec
 	latency *prometheus.HistogramVec
@@ -29,12 +29,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// noAnswer is the code of a request that no answer came to.
+// noAnswer is the code of a request that got no response.
 const noAnswer = "<error>"
 
-// counted counts the requests of a transport. What is measured ends with the header of the
-// answer: that of a watch takes no longer than any other. The host is that of the
-// kubeconfig as podd read it at its start.
+// counted counts the requests of a transport. The measured time ends with the response header,
+// so a watch takes no longer than any other request. The host is the kubeconfig's as podd read
+// it at its start.
 type counted struct {
 	*metrics
 	next http.RoundTripper

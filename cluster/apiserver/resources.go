@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// ResourceClaim returns a ResourceClaim, which a pod of this node must name.
+// ResourceClaim returns a ResourceClaim. A pod of this node must name it.
 func (c *Client) ResourceClaim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -17,8 +17,8 @@ func (c *Client) ResourceClaim(ctx context.Context, namespace, name string) (*re
 	return out, err
 }
 
-// DeleteResourceSlices deletes those of this node, of one driver, or of all for "". A cluster
-// without such objects answers by 404.
+// DeleteResourceSlices deletes this node's ResourceSlices of one driver, or of all drivers if
+// driver is "". A cluster without such objects answers 404.
 func (c *Client) DeleteResourceSlices(ctx context.Context, node, driver string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

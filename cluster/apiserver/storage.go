@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim returns a PersistentVolumeClaim, which a pod of this node must name.
+// Claim returns a PersistentVolumeClaim. A pod of this node must name it.
 func (c *Client) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -17,7 +17,8 @@ func (c *Client) Claim(ctx context.Context, namespace, name string) (*v1.Persist
 	return out, err
 }
 
-// PersistentVolume returns a PersistentVolume, to which such a claim must be bound.
+// PersistentVolume returns a PersistentVolume. A claim that a pod of this node names must be
+// bound to it.
 func (c *Client) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -35,7 +36,7 @@ func (c *Client) VolumeAttachment(ctx context.Context, name string) (*storagev1.
 	return out, err
 }
 
-// CSINode returns the CSINode of that name, this node's.
+// CSINode returns this node's CSINode. name is the node's.
 func (c *Client) CSINode(ctx context.Context, name string) (*storagev1.CSINode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -51,7 +52,8 @@ func (c *Client) CreateCSINode(ctx context.Context, n *storagev1.CSINode) error 
 	return c.storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
 }
 
-// UpdateCSINode replaces this node's CSINode, unless it was changed meanwhile (409).
+// UpdateCSINode replaces this node's CSINode. It fails if the object has changed meanwhile
+// (409).
 func (c *Client) UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -59,7 +61,7 @@ func (c *Client) UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error 
 }
 
 // PatchClaimStatus applies a strategic merge patch to the status of a claim, and returns the
-// claim as it is then.
+// claim as stored.
 func (c *Client) PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -8,14 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the kubelet's about one certificate. The methods of a nil one do nothing.
+// Metrics are the kubelet's metrics of one certificate. The methods do nothing on a nil
+// Metrics.
 type Metrics struct {
 	notAfter atomic.Int64 // Unix seconds; 0 for no certificate
 	failures prometheus.Counter
-	ages     prometheus.Histogram // nil for the client's
+	ages     prometheus.Histogram // nil for the client certificate
 }
 
-// ClientMetrics and ServingMetrics register those of the kubelet's two certificates.
+// ClientMetrics and ServingMetrics register the metrics of the kubelet's two certificates.
 func ClientMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{failures: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubelet_certificate_manager_client_expiration_renew_errors", Help: "Counter of certificate renewal errors.",
@@ -25,7 +26,7 @@ func ClientMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// ServingMetrics is described with ClientMetrics.
+// ServingMetrics registers the metrics of the serving certificate; see ClientMetrics.
 func ServingMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failures: prometheus.NewCounter(prometheus.CounterOpts{

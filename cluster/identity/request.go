@@ -25,22 +25,22 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// Requester gives requests to an apiserver.
+// Requester submits requests to an apiserver.
 type Requester interface {
 	CreateSigningRequest(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error
-	// FollowSigningRequest calls set with the request of that name, if there is one, after
-	// each change, and with the reason while that cannot be known. It blocks until ctx ends.
+	// FollowSigningRequest calls set with the request of that name, if it exists, and again
+	// after each change. While the apiserver cannot tell, it calls set with the reason. It
+	// blocks until ctx ends.
 	FollowSigningRequest(ctx context.Context, name string, set func(all []*certificatesv1.CertificateSigningRequest, err error))
 }
 
-// refusedError says that somebody has decided against a request: another one of the same
-// kind will hardly fare better.
+// refusedError says that somebody denied a request, or a signer failed it. Another request of
+// the same kind will hardly fare better.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// key returns the key whose request is not decided yet, or a new one, which is on disk
-// then.
+// key returns the key of the pending request, or a new key, which it writes to disk first.
 func (s *Store) key() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(s.pending()); err == nil {
 		if parsed, err := keyutil.ParsePrivateKeyPEM(text); err == nil {
@@ -68,9 +68,9 @@ func (s *Store) key() (crypto.Signer, []byte, error) {
 }
 
 // decided forgets the key of a request.
-func (s *Store) decided() { _ = os.Remove(s.pending()) } // otherwise its request is met again, and refused or expired
+func (s *Store) decided() { _ = os.Remove(s.pending()) } // if this fails, the request is met again and refused or expired
 
-// signingRequest returns the request for a key. Its name follows from what it asks for.
+// signingRequest returns the request for a key. The request's name follows from its content.
 func signingRequest(key crypto.Signer, signer string, template *x509.CertificateRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature}
 	if _, ok := key.(*rsa.PrivateKey); ok {
@@ -100,9 +100,9 @@ func signingRequest(key crypto.Signer, signer string, template *x509.Certificate
 	}, nil
 }
 
-// request requests a certificate and waits for it until ctx ends. waiting is told the
-// request's name once the apiserver has it, and what goes wrong meanwhile; nil again for
-// nothing.
+// request requests a certificate and waits for it until ctx ends. It calls waiting with the
+// request's name once the apiserver has the request, with each error meanwhile, and with nil
+// once that error has passed.
 func (s *Store) request(ctx context.Context, of Requester, signer string, template *x509.CertificateRequest, waiting func(name string, err error)) (*Pair, error) {
 	key, text, err := s.key()
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Store) request(ctx context.Context, of Requester, signer string, templa
 	return pair, err
 }
 
-// check returns what was issued, if it is of use.
+// check returns the issued pair, or an error if it cannot be used.
 func check(cert, key []byte, name string) (*Pair, error) {
 	p, err := ParsePair(cert, key)
 	switch {
@@ -147,7 +147,7 @@ func issued(parent context.Context, of Requester, name string, failing func(erro
 	of.FollowSigningRequest(ctx, name, func(all []*certificatesv1.CertificateSigningRequest, failure error) {
 		switch {
 		case ctx.Err() != nil: // it was decided
-		case apierrors.IsUnauthorized(failure): // others may be asked, by newer credentials
+		case apierrors.IsUnauthorized(failure): // newer credentials may work
 			err = failure
 			stop()
 		case failure != nil:
@@ -169,7 +169,7 @@ func issued(parent context.Context, of Requester, name string, failing func(erro
 	return cert, err
 }
 
-// decision reads what has become of a request.
+// decision reads the outcome of a request.
 func decision(r *certificatesv1.CertificateSigningRequest) (cert []byte, done bool, err error) {
 	approved := false
 	for _, c := range r.Status.Conditions {

@@ -16,23 +16,23 @@ import (
 	"podd/internal/wake"
 )
 
-// Config is what a Rotation is made of.
+// Config configures a Rotation.
 type Config struct {
 	Store *Store
 	// Signer is one of the signer names of certificates.k8s.io/v1 for kubelets.
 	Signer string
-	// Template returns what the certificate must say; nil while that is not known.
+	// Template returns the required content of the certificate; nil while that is unknown.
 	Template func() *x509.CertificateRequest
-	// Requester returns who is asked; valid says whether there is a valid certificate to
-	// ask with.
+	// Requester returns the apiserver to ask. valid says whether there is a valid certificate
+	// to authenticate with.
 	Requester func(valid bool) Requester
-	// Once: a certificate is requested where there is none, and none is renewed.
+	// Once requests a certificate if there is none, and never renews one.
 	Once bool
-	// KeepInitial: the initial pair, if it is used, is stored as Run begins, as upstream's
-	// agent stores the one of its kubeconfig: "kubeadm init" has the kubeconfig name the
-	// Store's file instead, if that is there by then.
+	// KeepInitial stores the initial pair, if it is used, when Run begins. The kubelet does the
+	// same with the pair of its kubeconfig: "kubeadm init" makes the kubeconfig name the
+	// Store's file instead, if the file exists by then.
 	KeepInitial bool
-	// Issued is called with each new certificate, which is stored by then; nil for nobody.
+	// Issued is called with each new certificate, after it is stored; nil for nobody.
 	Issued func(*Pair) error
 	Log    *slog.Logger
 	// Metrics may be nil.
@@ -40,39 +40,40 @@ type Config struct {
 }
 
 const (
-	// The age at which a certificate is renewed, as a part of its life: from earliest, and
-	// up to spread later, so that nodes that were made together do not renew together
-	// (client-go's certificate manager).
+	// The age at which a certificate is renewed, as a fraction of its life: from earliest to
+	// earliest+spread, so that nodes created together do not renew together (client-go's
+	// certificate manager).
 	earliest, spread = 0.7, 0.2
-	// maxSleep bounds how late a clock that was set is noticed.
+	// maxSleep bounds how late podd notices that the clock was set.
 	maxSleep = time.Hour
 )
 
 var (
-	// afterFailure is how long a request that failed is not made again, as upstream.
+	// afterFailure is the pause after a failed request, as upstream.
 	afterFailure = wake.Backoff{First: 2 * time.Second, Last: 32 * time.Second}
-	// afterRefusal is that of one that was refused: upstream makes new ones as fast as others.
+	// afterRefusal is the pause after a refused request. Upstream makes a new one as fast as
+	// after any failure.
 	afterRefusal = wake.Backoff{First: 32 * time.Second, Last: 10 * time.Minute}
 )
 
-// Rotation keeps one certificate valid. Create it with New, and Run it once; the other
-// methods may be called by anybody at any time, and none blocks.
+// Rotation keeps one certificate valid. Create it with New, and Run it once. The other methods
+// may be called by any goroutine at any time; none blocks.
 type Rotation struct {
 	cfg  Config
 	log  *slog.Logger
 	poke wake.Signal
-	// initial is what the Store does not have; nil for none.
+	// initial is the pair that the Store does not have; nil for none.
 	initial *Pair
 
 	mu  sync.Mutex
 	now *Pair     // nil for none
-	due time.Time // when now is to be renewed
-	// problem is why there is no new certificate though it is time for one.
+	due time.Time // when to renew now
+	// problem is the reason why a certificate that is due has not been issued.
 	problem *pod.Problem
 }
 
-// New returns a Rotation with the pair that the Store has, or with initial (which may be
-// nil) if that is none or has expired.
+// New returns a Rotation with the Store's pair. If the Store has none or its pair has expired,
+// it uses initial, which may be nil.
 func New(cfg Config, initial *Pair) *Rotation {
 	r := &Rotation{cfg: cfg, log: cfg.Log.With("signer", cfg.Signer), poke: wake.New()}
 	now := time.Now()
@@ -91,7 +92,7 @@ func New(cfg Config, initial *Pair) *Rotation {
 	return r
 }
 
-// setLocked has a pair used. r.mu is held, or nobody else knows r.
+// setLocked makes p the current pair. The caller holds r.mu, or has not shared r yet.
 func (r *Rotation) setLocked(p *Pair) {
 	leaf := p.TLS.Leaf
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
@@ -99,7 +100,7 @@ func (r *Rotation) setLocked(p *Pair) {
 	r.cfg.Metrics.expires(leaf.NotAfter)
 }
 
-// Current returns the newest certificate; nil if there is none that is valid.
+// Current returns the newest certificate, or nil if none is valid.
 func (r *Rotation) Current() *tls.Certificate {
 	if p := r.Pair(); p != nil {
 		return p.TLS
@@ -107,7 +108,7 @@ func (r *Rotation) Current() *tls.Certificate {
 	return nil
 }
 
-// Pair is Current, with its texts.
+// Pair is Current, with the PEM texts.
 func (r *Rotation) Pair() *Pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +118,7 @@ func (r *Rotation) Pair() *Pair {
 	return r.now
 }
 
-// Adopt has a certificate used that somebody else has put in the place of the last one.
+// Adopt uses a certificate that somebody else installed in place of the last one.
 func (r *Rotation) Adopt(p *Pair) {
 	r.mu.Lock()
 	r.setLocked(p)
@@ -131,7 +132,7 @@ func (r *Rotation) Wake() {
 	r.poke.Notify()
 }
 
-// Problems returns why there is no new certificate, if it is time for one.
+// Problems returns the reason if a certificate is due and has not been issued.
 func (r *Rotation) Problems() []pod.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,8 +172,7 @@ func (r *Rotation) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// backOff returns how long to wait after an attempt that failed, from how long that was
-// the last time.
+// backOff returns how long to wait after a failed attempt. last is the previous wait.
 func backOff(last time.Duration, err error) time.Duration {
 	if _, refused := errors.AsType[*refusedError](err); refused {
 		return afterRefusal.Next(last)
@@ -183,8 +183,8 @@ func backOff(last time.Duration, err error) time.Duration {
 	return afterFailure.Next(last)
 }
 
-// untilDue returns how long nothing is to be done, at most maxSleep; 0 if a new certificate
-// is to be requested now.
+// untilDue returns how long to wait, at most maxSleep, before a new certificate must be
+// requested; 0 means now.
 func (r *Rotation) untilDue(template *x509.CertificateRequest) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +200,7 @@ func (r *Rotation) untilDue(template *x509.CertificateRequest) time.Duration {
 	return max(0, min(r.due.Sub(now), maxSleep))
 }
 
-// satisfies says that a certificate says all that it must. It may say more.
+// satisfies reports whether a certificate has all the required content. It may have more.
 func satisfies(c *x509.Certificate, template *x509.CertificateRequest) bool {
 	if c.Subject.CommonName != template.Subject.CommonName {
 		return false
@@ -221,11 +221,11 @@ func contains(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// errNeedless ends the wait for a certificate that is not the one to wait for any more.
+// errNeedless ends the wait for a certificate that is no longer the right one.
 var errNeedless = errors.New("another certificate is needed")
 
-// renew requests one certificate and has it used. It waits until the request is decided,
-// or another one is to be made.
+// renew requests one certificate and uses it. It waits until the request is decided, or until a
+// different one is needed.
 func (r *Rotation) renew(ctx context.Context, template *x509.CertificateRequest) error {
 	r.log.Info("requesting a certificate", "subject", template.Subject.CommonName)
 	next, err := r.requested(ctx, template)
@@ -250,7 +250,7 @@ func hintOf(err error) string {
 	return "podd tries again by itself; check that the apiserver runs, and that the credentials of the kubeconfig or bootstrap kubeconfig may create CertificateSigningRequests"
 }
 
-// requested is Store.request, which ends early when something else is needed.
+// requested is Store.request, but returns early when a different certificate is needed.
 func (r *Rotation) requested(ctx context.Context, template *x509.CertificateRequest) (*Pair, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -283,7 +283,7 @@ func sameTemplate(a, b *x509.CertificateRequest) bool {
 	return a != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) && fmt.Sprint(a.IPAddresses) == fmt.Sprint(b.IPAddresses)
 }
 
-// use stores a certificate, and has it used.
+// use stores a certificate and makes it the current one.
 func (r *Rotation) use(next *Pair) error {
 	if err := r.cfg.Store.Update(next, time.Now()); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (r *Rotation) use(next *Pair) error {
 	r.mu.Lock()
 	last := r.now
 	r.setLocked(next)
-	if now := time.Now(); r.due.Before(now) { // signers date certificates back, by more than a short life
+	if now := time.Now(); r.due.Before(now) { // signers may backdate by more than a short life
 		r.due = now.Add(time.Duration(earliest * float64(next.TLS.Leaf.NotAfter.Sub(now))))
 	}
 	r.problem = nil
@@ -304,13 +304,13 @@ func (r *Rotation) use(next *Pair) error {
 	if r.cfg.Issued == nil {
 		return nil
 	}
-	if err := r.cfg.Issued(next); err != nil { // it is stored: the next start uses it
+	if err := r.cfg.Issued(next); err != nil { // the next start uses it: it is stored
 		r.failed("the new certificate cannot be used: "+err.Error(), "restart podd once that is right")
 	}
 	return nil
 }
 
-// failed records why there is no new certificate.
+// failed records why no new certificate was issued.
 func (r *Rotation) failed(message, hint string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

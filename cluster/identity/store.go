@@ -13,12 +13,12 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// Store has the newest certificate and key of one kind in a directory.
+// Store keeps the newest certificate and key of one kind in a directory.
 type Store struct {
 	dir, prefix string
 }
 
-// The prefixes of the kubelet's files.
+// The kubelet's file prefixes.
 const (
 	ClientPrefix  = "kubelet-client"
 	ServingPrefix = "kubelet-server"
@@ -27,10 +27,10 @@ const (
 // NewStore returns the Store of a directory, which need not exist, and a prefix.
 func NewStore(dir, prefix string) *Store { return &Store{dir, prefix} }
 
-// Path is the link to the newest pair: a file with the certificate and its key.
+// Path returns the link to the newest pair: a file with the certificate and its key.
 func (s *Store) Path() string { return filepath.Join(s.dir, s.prefix+"-current.pem") }
 
-// pending is where the key is that a certificate is requested for.
+// pending returns the path of the key that a certificate is being requested for.
 func (s *Store) pending() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
 
 // Pair is a certificate with its chain, and its key.
@@ -40,7 +40,7 @@ type Pair struct {
 	TLS       *tls.Certificate
 }
 
-// ParsePair parses a certificate and its key. One text may have both.
+// ParsePair parses a certificate and its key. The same text may hold both.
 func ParsePair(cert, key []byte) (*Pair, error) {
 	parsed, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -66,7 +66,7 @@ func ReadPair(certFile, keyFile string) (*Pair, error) {
 func (s *Store) Current() (*Pair, error) {
 	text, err := os.ReadFile(s.Path())
 	if errors.Is(err, os.ErrNotExist) {
-		// Upstream's Store replaces the link in two steps, between which this is all there is.
+		// Upstream's Store replaces the link in two steps. Between them only this file exists.
 		text, err = os.ReadFile(filepath.Join(s.dir, s.prefix+"-updated.pem"))
 	}
 	if err != nil {
@@ -92,8 +92,8 @@ func split(text []byte) (cert, key []byte) {
 	return cert, key
 }
 
-// Update stores a pair durably and makes it the newest one, in one step: whoever reads
-// Path gets this or the last.
+// Update stores a pair durably and makes it the newest in one step: a reader of Path gets
+// either the new pair or the last one.
 func (s *Store) Update(p *Pair, now time.Time) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
@@ -101,7 +101,7 @@ func (s *Store) Update(p *Pair, now time.Time) error {
 	if info, err := os.Lstat(s.Path()); err == nil && info.Mode()&os.ModeSymlink == 0 {
 		return fmt.Errorf("store certificate: %s is no link: move it away", s.Path())
 	}
-	cert, _ := split(p.Cert) // without what signers write around it
+	cert, _ := split(p.Cert) // without any text that signers add around it
 	file := filepath.Join(s.dir, s.prefix+"-"+now.Format("2006-01-02-15-04-05")+".pem")
 	if err := atomicfile.WriteDurably(file, bytes.Join([][]byte{cert, p.Key}, nil), 0o600); err != nil {
 		return fmt.Errorf("store certificate: %w", err)

@@ -20,38 +20,40 @@ import (
 // (k8s.io/apimachinery/pkg/api/errors).
 type Client interface {
 	CreatePod(ctx context.Context, p *v1.Pod) error
-	// DeletePod deletes the pod's object at once, if it has that UID.
+	// DeletePod deletes the pod's object at once, if it has this UID.
 	DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error
 }
 
-// retry is for a pod that the apiserver refuses or does not take.
+// retry is the back-off for a pod that the apiserver refuses, and for one that it does not
+// respond for.
 var retry = wake.Backoff{First: time.Second, Last: 5 * time.Minute}
 
-// Config is what a Manager is made of.
+// Config configures a Manager.
 type Config struct {
 	Client Client
-	// Node is this node's Node; not called before Run.
+	// Node returns this node's Node. It is not called before Run.
 	Node func() *v1.Node
-	// Status is that of a static pod of which something is on the node, without a phase if that
-	// is not known; nil otherwise.
+	// Status returns the status of a static pod while anything of it is left on the node; the
+	// phase is empty if unknown. It returns nil otherwise.
 	Status func(pod.UID) *v1.PodStatus
 	// Changes subscribes to changes of Status, until stop is called.
 	Changes func() (changes <-chan struct{}, stop func())
 	Log     *slog.Logger
 }
 
-// Manager maintains the mirror pods. Create it with New, and Run it once; the other methods
-// may be called by anybody at any time, and none blocks.
+// Manager maintains the mirror pods. Create it with New, and Run it once. The other methods may
+// be called by any goroutine at any time; none blocks.
 type Manager struct {
 	cfg  Config
 	poke wake.Signal
 
 	mu sync.Mutex
-	// static are the desired pods of the other sources, by name; complete says that each of
+	// static holds the desired pods of the other sources, by name. complete is set if each of
 	// these sources is ready.
 	static   map[name]*v1.Pod
 	complete bool
-	// mirrors are the apiserver's, by name; known says that it has answered.
+	// mirrors holds the apiserver's mirror pods, by name. known is set once the apiserver has
+	// answered.
 	mirrors map[name]*v1.Pod
 	known   bool
 
@@ -59,16 +61,16 @@ type Manager struct {
 	failures map[name]failure
 }
 
-// name is that of a pod.
+// name is a pod's name.
 type name struct{ namespace, name string }
 
 func nameOf(p *v1.Pod) name { return name{p.Namespace, p.Name} }
 
 func (n name) String() string { return n.namespace + "/" + n.name }
 
-// failure is of a request about a pod.
+// failure is the last failed request about a pod.
 type failure struct {
-	hash    string // of the static pod that it was for
+	hash    string // of the request's static pod
 	failure logonce.Failure
 	delay   time.Duration
 	until   time.Time
@@ -79,7 +81,7 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, poke: wake.New(), failures: make(map[name]failure)}
 }
 
-// Desired takes all pods of the sources other than the apiserver; complete says that each of
+// Desired takes all pods of the sources other than the apiserver. complete says whether each of
 // these sources is ready.
 func (m *Manager) Desired(pods []*pod.Desired, complete bool) {
 	static := make(map[name]*v1.Pod, len(pods))
@@ -92,7 +94,7 @@ func (m *Manager) Desired(pods []*pod.Desired, complete bool) {
 	m.Wake()
 }
 
-// Seen takes all of the apiserver's pods of this node.
+// Seen takes all pods of this node that the apiserver has.
 func (m *Manager) Seen(pods []*v1.Pod) {
 	mirrors := make(map[name]*v1.Pod)
 	for _, p := range pods {
@@ -106,7 +108,7 @@ func (m *Manager) Seen(pods []*v1.Pod) {
 	m.Wake()
 }
 
-// Wake has the mirror pods compared anew: a pod has gone from the node.
+// Wake compares the mirror pods again. Call it when a pod has gone from the node.
 func (m *Manager) Wake() {
 	m.poke.Notify()
 }
@@ -137,7 +139,7 @@ type step struct {
 	create *v1.Pod
 }
 
-// sync makes the requests that are due, and returns when the next one is; zero for none.
+// sync makes the requests that are due. It returns when the next one is due; zero for none.
 func (m *Manager) sync(ctx context.Context) (next time.Time) {
 	steps := m.steps()
 	now := time.Now()
@@ -177,9 +179,10 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// steps are the requests that make the mirror pods what they should be. A mirror pod whose
-// source may only be late is left alone, and so is that of a static pod that has been
-// replaced, as long as something of that one is on the node: its successor waits, too.
+// steps returns the requests that bring the mirror pods to their desired state. It leaves a
+// mirror pod alone if its source may only be late. It also leaves alone the mirror pod of a
+// replaced static pod while anything of that static pod is left on the node: its successor
+// waits, too.
 func (m *Manager) steps() map[name]step {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +196,7 @@ func (m *Manager) steps() map[name]step {
 		switch {
 		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil && !m.again(mirror, pod.UID(hash)):
 		case static != nil && hashOf(static) != hash && mirror.DeletionTimestamp == nil && m.cfg.Status(pod.UID(hash)) != nil:
-			// The static pod that it shows is still ending, and has its grace period.
+			// Its static pod is still ending and has its grace period.
 		case static == nil && (!m.complete || m.cfg.Status(pod.UID(hash)) != nil):
 		default:
 			steps[of] = step{of: of, delete: mirror}
@@ -207,14 +210,14 @@ func (m *Manager) steps() map[name]step {
 	return steps
 }
 
-// again says that a static pod runs whose mirror pod has ended: it was rejected before, or
-// retried. The phase of an object that has ended cannot change any more.
+// again reports whether a static pod runs although its mirror pod has ended: it was rejected
+// before, or retried. An object that has ended cannot change its phase any more.
 func (m *Manager) again(mirror *v1.Pod, uid pod.UID) bool {
 	s := m.cfg.Status(uid)
 	return s != nil && s.Phase != "" && pod.Over(mirror.Status.Phase) && !pod.Over(s.Phase)
 }
 
-// hash says of which static pod a step is.
+// hash identifies the static pod that a step is for.
 func (s step) hash() string {
 	if s.delete != nil {
 		return "-" + string(s.delete.UID)
@@ -224,9 +227,9 @@ func (s step) hash() string {
 
 func hashOf(static *v1.Pod) string { return static.Annotations[pod.AnnotationHash] }
 
-// do makes a request. That it has nothing to do any more is no error: what the apiserver has
-// will be seen. That a pod is not found is one: an apiserver that has only just started says
-// so of pods that it has, and the next one to be deleted may be seen much later.
+// do makes a request. If there is nothing left to do, that is no error: the watch will show
+// what the apiserver has. NotFound is an error, though. An apiserver that has only just started
+// says so of pods that it has, and the next chance to delete the pod may come much later.
 func (m *Manager) do(ctx context.Context, s step) error {
 	if s.delete != nil {
 		err := m.cfg.Client.DeletePod(ctx, s.of.namespace, s.of.name, s.delete.UID)

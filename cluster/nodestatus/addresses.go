@@ -14,36 +14,38 @@ import (
 	"podd/internal/wake"
 )
 
-// AddressConfig says which addresses a node has.
+// AddressConfig configures Addresses.
 type AddressConfig struct {
 	NodeName string
-	// NodeIPs are those of --node-ip. 0.0.0.0 or :: alone says which family is preferred.
+	// NodeIPs are the addresses of --node-ip. A lone 0.0.0.0 or :: only states the preferred
+	// family.
 	NodeIPs []netip.Addr
-	// InCluster has a resolver asked for the address of NodeName: without a cluster nobody else
-	// has to agree, and podd starts without a word to the network.
+	// InCluster looks up NodeName with a resolver. Without a cluster nobody else has to agree
+	// on the address, so podd starts without using the network.
 	InCluster bool
 }
 
-// Addresses are the node's, primary first: those of --node-ip, or one; none if it has no
-// network; or those that a cloud controller manager has given the Node. Everything that shows
-// them to pods or users uses these. The caller looks them up when podd starts and when the
-// runtime has responded, and in a cluster with each of the Node's states, as a kubelet does: the
-// machine may have got another one (DHCP, another network). Create them with NewAddresses.
+// Addresses are the node's addresses, primary first: those of --node-ip, or the one found, or
+// none if the node has no network, or those that a cloud controller manager gave the Node.
+// Everything that shows the addresses to pods or users uses these. The caller looks them up
+// when podd starts and when the runtime has responded. In a cluster it also does so with each
+// state of the Node, as a kubelet does, because the machine may have a new address (DHCP,
+// another network). Create them with NewAddresses.
 type Addresses struct {
-	// find is told what the node's name stands for.
+	// find returns the addresses. named are those that the node's name resolves to.
 	find func(named []netip.Addr) []string
-	// resolve asks what the node's name stands for; nil if that does not matter.
+	// resolve looks up the node's name. It is nil if the result does not matter.
 	resolve func(ctx context.Context) ([]netip.Addr, error)
-	// asked is closed when that was asked once.
+	// asked is closed after the first lookup.
 	asked chan struct{}
 
 	mu    sync.Mutex
 	known []string     // replaced, never changed
 	named []netip.Addr // the last answer of resolve
-	given []string     // those of the Node, where others say which it has
+	given []string     // the Node's, if others set them
 }
 
-// NewAddresses looks the addresses up.
+// NewAddresses returns the addresses after a first look.
 func NewAddresses(cfg AddressConfig) *Addresses {
 	return newAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, resolver(cfg))
 }
@@ -57,14 +59,14 @@ func newAddresses(find func([]netip.Addr) []string, resolve func(context.Context
 }
 
 const (
-	// firstAnswer bounds the time for which the Node's first state waits for the resolver,
-	// lastAnswer that of an answer for which nothing waits.
+	// firstAnswer bounds how long the Node's first state waits for the resolver. lastAnswer
+	// bounds a lookup that nothing waits for.
 	firstAnswer = 2 * time.Second
 	lastAnswer  = 30 * time.Second
 )
 
-// Run asks again and again what the node's name stands for, until ctx ends. A slow resolver
-// delays nobody: Look takes the last answer.
+// Run resolves the node's name periodically until ctx ends. A slow resolver delays nobody: Look
+// uses the last answer.
 func (a *Addresses) Run(ctx context.Context, every time.Duration) error {
 	if a.resolve == nil {
 		return nil
@@ -82,14 +84,14 @@ func (a *Addresses) ask(ctx context.Context, limit time.Duration) {
 	defer cancel()
 	named, err := a.resolve(ctx)
 	if e, ok := errors.AsType[*net.DNSError](err); err != nil && (!ok || !e.IsNotFound) {
-		return // a resolver that is away says nothing about the name
+		return // a resolver that does not respond says nothing about the name
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.named = named
 }
 
-// Await waits until it was asked once what the node's name stands for; not for long.
+// Await waits for the first lookup of the node's name, but not for long.
 func (a *Addresses) Await(ctx context.Context) {
 	select {
 	case <-a.asked:
@@ -97,15 +99,15 @@ func (a *Addresses) Await(ctx context.Context) {
 	}
 }
 
-// Now returns the addresses, which are read-only. It does not block.
+// Now returns the addresses. They are read-only. It does not block.
 func (a *Addresses) Now() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known
 }
 
-// Look looks them up and says whether they have changed. A machine that has none at the
-// moment keeps the last ones: a cable that is out is no new address.
+// Look looks the addresses up again and reports whether they have changed. If the machine has
+// none at the moment, the last ones stay: an unplugged cable is not a new address.
 func (a *Addresses) Look() bool {
 	a.mu.Lock()
 	named, found := a.named, a.given
@@ -122,16 +124,16 @@ func (a *Addresses) Look() bool {
 	return true
 }
 
-// Follow takes the addresses that others have given the Node, if they have, from the next look
-// on.
+// Follow takes the addresses that others have set on the Node, if any. They apply from the next
+// Look on.
 func (a *Addresses) Follow(given []v1.NodeAddress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.given = hostIPs(given)
 }
 
-// hostIPs returns the addresses of a Node that its pods have, as upstream's GetNodeHostIPs:
-// internal ones before external ones, the first, and one of the other family.
+// hostIPs returns the addresses of a Node that its pods get, as upstream's GetNodeHostIPs does:
+// internal addresses before external ones, and of these the first plus one of the other family.
 func hostIPs(of []v1.NodeAddress) (ips []string) {
 	var first netip.Addr
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
@@ -149,7 +151,8 @@ func hostIPs(of []v1.NodeAddress) (ips []string) {
 	return ips
 }
 
-// resolver returns what resolves the node's name; nil if that does not matter.
+// resolver returns a function that resolves the node's name, or nil if the name does not
+// matter.
 func resolver(cfg AddressConfig) func(context.Context) ([]netip.Addr, error) {
 	if given, _ := configured(cfg); !cfg.InCluster || len(given) > 0 {
 		return nil
@@ -159,8 +162,8 @@ func resolver(cfg AddressConfig) func(context.Context) ([]netip.Addr, error) {
 	}
 }
 
-// configured returns the addresses of --node-ip; without any, whether one of IPv6 should be
-// found before one of IPv4.
+// configured returns the addresses of --node-ip. If there are none, six says whether to prefer
+// IPv6.
 func configured(cfg AddressConfig) (given []netip.Addr, six bool) {
 	if len(cfg.NodeIPs) == 1 && cfg.NodeIPs[0].IsUnspecified() {
 		return nil, cfg.NodeIPs[0].Is6()
@@ -168,9 +171,10 @@ func configured(cfg AddressConfig) (given []netip.Addr, six bool) {
 	return cfg.NodeIPs, false
 }
 
-// addresses returns the configured ones, or the one that a kubelet finds: the node's name, if
-// that is an address; what the name stands for, if this machine has it; the address that it
-// would now use to reach others. There is none if it has no route.
+// addresses returns the configured addresses, or the one that a kubelet finds: the node's name,
+// if that is an address; else an address that the name resolves to and this machine has; else
+// the address that the machine would now use to reach others. It returns none if the machine
+// has no route.
 func addresses(cfg AddressConfig, named []netip.Addr) []string {
 	given, six := configured(cfg)
 	if len(given) > 0 {
@@ -193,12 +197,12 @@ func addresses(cfg AddressConfig, named []netip.Addr) []string {
 	return []string{ip.String()}
 }
 
-// choose returns the first address that others can reach, of the wanted family if there is
-// one; not valid for none.
+// choose returns the first address that others can reach, of the wanted family if there is one.
+// It returns an invalid address if there is none.
 func choose(from []netip.Addr, six bool) (chosen netip.Addr) {
 	for _, ip := range from {
 		switch ip = ip.Unmap(); {
-		case !ip.IsGlobalUnicast(): // loopback, multicast, of the link
+		case !ip.IsGlobalUnicast(): // loopback, multicast, link-local
 		case ip.Is6() == six:
 			return ip
 		case !chosen.IsValid():
@@ -208,7 +212,7 @@ func choose(from []netip.Addr, six bool) (chosen netip.Addr) {
 	return chosen
 }
 
-// onInterfaces returns those addresses that are also this machine's.
+// onInterfaces returns the addresses that this machine has.
 func onInterfaces(all, local []netip.Addr) []netip.Addr {
 	var own []netip.Addr
 	for _, ip := range all {
@@ -220,7 +224,7 @@ func onInterfaces(all, local []netip.Addr) []netip.Addr {
 }
 
 func interfaceAddresses() []netip.Addr {
-	all, _ := net.InterfaceAddrs() // without them, no name stands for this machine
+	all, _ := net.InterfaceAddrs() // without them, no name resolves to this machine
 	var out []netip.Addr
 	for _, a := range all {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
@@ -233,8 +237,8 @@ func interfaceAddresses() []netip.Addr {
 // routed returns the addresses from which this machine would now reach others.
 func routed() []netip.Addr {
 	var out []netip.Addr
-	// Connecting a datagram socket sends nothing: it only picks the route. The
-	// addresses are of documentation networks (RFC 5737, RFC 3849).
+	// Connecting a datagram socket sends nothing; it only picks the route. The addresses belong
+	// to documentation networks (RFC 5737, RFC 3849).
 	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
 		conn, err := net.Dial("udp", target)
 		if err != nil {

@@ -13,66 +13,67 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Facts are what does not change while podd runs.
+// Facts are the facts that do not change while podd runs.
 type Facts struct {
-	// Name is the Node's; Hostname its label and address.
+	// Name is the Node's name; Hostname is its label and address.
 	Name, Hostname string
-	// Labels are the configured ones, Taints and Unschedulable those of a new Node.
+	// Labels are the configured labels. Taints and Unschedulable apply to a new Node only.
 	Labels        map[string]string
 	Taints        []v1.Taint
 	Unschedulable bool
 	ProviderID    string
-	// Cloud: a cloud controller manager initializes the Node, and says which addresses it has.
+	// Cloud says that a cloud controller manager initializes the Node and sets its addresses.
 	Cloud bool
-	// NodeIPs are the configured addresses, of which one that is unspecified asks for any of
-	// its family. They matter to such a manager only.
+	// NodeIPs are the configured addresses. An unspecified one asks for any address of its
+	// family. Only a cloud controller manager uses them.
 	NodeIPs               []netip.Addr
 	Capacity, Allocatable v1.ResourceList
 	System                v1.NodeSystemInfo
-	// Port is that of the kubelet's API; 0 for none.
+	// Port is the port of the kubelet's API; 0 for none.
 	Port     int32
 	Handlers []v1.NodeRuntimeHandler
-	// StrictGroups: the runtime supports supplementalGroupsPolicy Strict.
+	// StrictGroups says that the runtime supports supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// Declared are the features that the scheduler and admission look for (KEP-5328), sorted
-	// and without doubles: the apiserver refuses the whole status otherwise.
+	// Declared are the features that the scheduler and admission look for (KEP-5328). They must
+	// be sorted and unique: otherwise the apiserver refuses the whole status.
 	Declared []string
 }
 
-// State is what may change.
+// State is the part of the status that may change.
 type State struct {
 	// NotReady says why the node is not ready; nil if it is.
 	NotReady error
 	// Addresses are IP addresses, primary first.
 	Addresses []string
-	// MemoryPressure, DiskPressure and PIDPressure are the conditions of these names.
+	// MemoryPressure, DiskPressure and PIDPressure are the conditions with these names.
 	MemoryPressure, DiskPressure, PIDPressure bool
 	Images                                    []v1.ContainerImage
 	// VolumesInUse are the attached volumes that must not be detached, sorted.
 	VolumesInUse []v1.UniqueVolumeName
-	// Devices and UsableDevices are the capacity and the allocatable of device plugins'
-	// resources. Ones that are gone have 0.
+	// Devices and UsableDevices are the capacity and the allocatable amount of device plugins'
+	// resources. A resource that is gone has 0.
 	Devices, UsableDevices v1.ResourceList
 }
 
-// The labels that upstream still sets beside those that replaced them.
+// The labels that upstream still sets in addition to those that replaced them.
 const (
 	labelOSBeta   = "beta.kubernetes.io/os"
 	labelArchBeta = "beta.kubernetes.io/arch"
 )
 
-// annotationControllerAttach says that the attach-detach controller attaches volumes, and
-// not the node.
+// annotationControllerAttach says that the attach-detach controller attaches volumes, not the
+// node.
 const annotationControllerAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// What upstream's k8s.io/cloud-provider/api calls so: the annotation tells a cloud controller
-// manager the configured addresses, and the taint goes when it has initialized the Node.
+// Names from upstream's k8s.io/cloud-provider/api. The annotation tells a cloud controller
+// manager the configured addresses. The manager removes the taint once it has initialized the
+// Node.
 const (
 	annotationProvidedNodeIP = "alpha.kubernetes.io/provided-node-ip"
 	taintUninitialized       = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// defaultLabels are those that the node agent sets itself; the configured ones take
+// defaultLabels returns the labels that the node agent sets itself. Configured labels take
 // precedence.
 func (f *Facts) defaultLabels() map[string]string {
 	return map[string]string{
@@ -101,9 +102,9 @@ func (f *Facts) newNode(s State, now metav1.Time) *v1.Node {
 	return n
 }
 
-// adopt sets in an existing Node what a new one would have and the node agent owns. Other
-// labels, and taints, are the cluster's, once the Node exists (NodeRestriction allows the
-// agent no others either).
+// adopt sets the fields of an existing Node that a new one would have and that the node agent
+// owns. All other labels, and taints, belong to the cluster once the Node exists
+// (NodeRestriction allows the agent no others either).
 func (f *Facts) adopt(n *v1.Node) {
 	if n.Labels == nil {
 		n.Labels = map[string]string{}
@@ -145,8 +146,8 @@ func (f *Facts) provide(n *v1.Node) {
 	n.Annotations[annotationProvidedNodeIP] = strings.Join(given, ",")
 }
 
-// update sets the status of a Node. Conditions of others stay, as do resources that podd
-// does not know (extended ones): others write their capacity, all of which is allocatable.
+// update sets the status of a Node. It keeps conditions of others, and resources that podd does
+// not know (extended ones): others write their capacity, and all of it is allocatable.
 func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st := &n.Status
 	f.provide(n)
@@ -169,7 +170,7 @@ func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	}
 }
 
-// withOthers adds to what podd knows of resources what a list says of others.
+// withOthers returns the resources that podd knows, plus those in list that it does not.
 func withOthers(known, list v1.ResourceList) v1.ResourceList {
 	out := known.DeepCopy()
 	if out == nil {
@@ -192,9 +193,9 @@ func withoutExtended(list v1.ResourceList) {
 	}
 }
 
-// addresses are in the kubelet's order: the IP addresses, then the host's name. Those that the
-// Node has stay where a cloud controller manager sets them, which is what tells of IP
-// addresses, too, if none are configured.
+// addresses returns the addresses in the kubelet's order: the IP addresses, then the host's
+// name. If a cloud controller manager sets the Node's addresses, the existing ones stay. The
+// manager also provides the IP addresses if none are configured.
 func (f *Facts) addresses(old []v1.NodeAddress, ips []string) []v1.NodeAddress {
 	switch {
 	case f.Cloud && len(old) > 0:
@@ -209,7 +210,7 @@ func (f *Facts) addresses(old []v1.NodeAddress, ips []string) []v1.NodeAddress {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: f.Hostname})
 }
 
-// changed says whether two statuses differ in more than the time of the last heartbeat.
+// changed reports whether two statuses differ in more than the time of the last heartbeat.
 func changed(a, b *v1.NodeStatus) bool {
 	return !equality.Semantic.DeepEqual(withoutHeartbeats(a), withoutHeartbeats(b))
 }

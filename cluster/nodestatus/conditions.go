@@ -15,8 +15,8 @@ type condition struct {
 	reason, message string
 }
 
-// pressure is one of the kubelet's three conditions of pressure: what it says under
-// pressure, and without.
+// pressure is one of the kubelet's three pressure conditions, with its reasons and messages
+// with and without pressure.
 type pressure struct {
 	of        v1.NodeConditionType
 	yes, no   string // reasons
@@ -29,7 +29,7 @@ var pressures = []pressure{
 	{v1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "kubelet has insufficient PID available", "kubelet has sufficient PID available"},
 }
 
-// conditions returns podd's, Ready last: older control planes rely on that
+// conditions returns podd's conditions, with Ready last: older control planes rely on that
 // (kubernetes/kubernetes#16961).
 func (f *Facts) conditions(s State, capacity v1.ResourceList) []condition {
 	var out []condition
@@ -68,8 +68,7 @@ func notReady(s State, capacity v1.ResourceList) string {
 	return strings.Join(why, "")
 }
 
-// setCondition replaces a condition, or adds it. Its transition time changes with its
-// status only.
+// setCondition replaces or adds a condition. The transition time changes only with the status.
 func setCondition(s *v1.NodeStatus, c condition, now metav1.Time) {
 	next := v1.NodeCondition{
 		Type: c.of, Status: c.status, Reason: c.reason, Message: c.message, LastHeartbeatTime: now, LastTransitionTime: now,
@@ -87,8 +86,8 @@ func setCondition(s *v1.NodeStatus, c condition, now metav1.Time) {
 	s.Conditions = append(s.Conditions, next)
 }
 
-// native says that a resource is one of Kubernetes' own, of which nobody but the node
-// agent says how much there is.
+// native reports whether a resource is one of Kubernetes' own. Only the node agent sets its
+// amount.
 func native(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }

@@ -5,11 +5,11 @@
 //	                                  ▲──────────watch────────────┘
 //	           Lease ──create, update──► apiserver
 //
-// It owns what a Node says: labels, addresses, capacity, conditions, with the reasons and
-// messages of the kubelet (pkg/kubelet/nodestatus), on which operators' tools match. It
-// leaves to others what is true: node finds it out.
+// It owns the content of a Node: labels, addresses, capacity, and conditions with the kubelet's
+// reasons and messages (pkg/kubelet/nodestatus), which operators' tools match. It does not find
+// out the facts: package node does that.
 //
-// A Node is registered once for each run of podd. The Lease says that podd lives, every
-// ten seconds; the status is sent when it changes, and every five minutes, so that an idle
-// node costs an apiserver next to nothing (KEP-589).
+// A Node is registered once for each run of podd. The Lease shows every ten seconds that podd
+// lives. The status is sent when it changes, and every five minutes, so that an idle node costs
+// an apiserver next to nothing (KEP-589).
 package nodestatus

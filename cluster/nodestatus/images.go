@@ -18,32 +18,32 @@ import (
 // MaxNamesPerImageInNodeStatus).
 const maxImageNames = 5
 
-// ImagesConfig is what Images are made of.
+// ImagesConfig configures Images.
 type ImagesConfig struct {
-	// List asks the runtime.
+	// List asks the runtime for its images.
 	List func(ctx context.Context) ([]*pod.Image, error)
-	// Max is nodeStatusMaxImages: -1 for no bound.
+	// Max is nodeStatusMaxImages; -1 means no limit.
 	Max int
-	// MaxAge is when the runtime is asked again although podd has changed nothing: others
-	// may pull and remove images, too.
+	// MaxAge is the age at which podd asks the runtime again although podd has changed nothing:
+	// others may pull and remove images, too.
 	MaxAge time.Duration
 	Log    *slog.Logger
 }
 
-// Images are the images that the Node shows, for the scheduler, which prefers nodes that
-// have a pod's. The runtime is asked after a change of podd's own, and otherwise rarely. The
-// methods may be called by anybody at any time.
+// Images are the images that the Node shows. The scheduler prefers nodes that have a pod's
+// images. podd asks the runtime after a change of its own, and otherwise rarely. The methods
+// may be called by any goroutine at any time.
 type Images struct {
 	cfg ImagesConfig
 
 	mu    sync.Mutex
 	known []v1.ContainerImage
-	// asked is when known was asked for; zero if something has changed since.
+	// asked is when podd last asked for known; zero if something has changed since.
 	asked   time.Time
 	failure logonce.Failure
 }
 
-// NewImages returns Images of which nothing is known yet.
+// NewImages returns Images that have not been listed yet.
 func NewImages(cfg ImagesConfig) *Images {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -51,15 +51,15 @@ func NewImages(cfg ImagesConfig) *Images {
 	return &Images{cfg: cfg}
 }
 
-// Changed says that an image came or went. It never blocks for long.
+// Changed reports that an image came or went. It never blocks for long.
 func (i *Images) Changed() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.asked = time.Time{}
 }
 
-// Now returns the images, the largest first; those that were known last if the runtime does
-// not tell. It may block for as long as List.
+// Now returns the images, largest first. If the runtime does not respond, it returns the last
+// known ones. It may block for as long as List.
 func (i *Images) Now(ctx context.Context) []v1.ContainerImage {
 	i.mu.Lock()
 	known, asked := i.known, i.asked
@@ -68,7 +68,7 @@ func (i *Images) Now(ctx context.Context) []v1.ContainerImage {
 		i.mu.Unlock()
 		return known
 	}
-	i.asked = began // what changes from now on may be missing
+	i.asked = began // changes after this point may be missing
 	i.mu.Unlock()
 	all, err := i.cfg.List(ctx)
 	i.mu.Lock()
@@ -85,8 +85,8 @@ func (i *Images) Now(ctx context.Context) []v1.ContainerImage {
 	return i.known
 }
 
-// containerImages are the API's, in an order that depends on nothing but the images: one
-// that changed by itself would be sent again and again.
+// containerImages converts images to the API's type. Their order depends only on the images: an
+// order that changed by itself would be sent again and again.
 func containerImages(all []*pod.Image, bound int) []v1.ContainerImage {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b *pod.Image) int {

@@ -26,32 +26,32 @@ type LeaseClient interface {
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
-// LeaseConfig is what a Lease is made of.
+// LeaseConfig configures a Lease.
 type LeaseConfig struct {
 	Client LeaseClient
-	// Name is the node's, and that of its Lease in kube-node-lease.
+	// Name is the name of the node, and of its Lease in kube-node-lease.
 	Name string
-	// Duration is nodeLeaseDurationSeconds: when the node counts as dead. A quarter of
-	// it is the time between renewals, as upstream.
+	// Duration is nodeLeaseDurationSeconds: the time after which the node counts as dead. podd
+	// renews after a quarter of it, as upstream.
 	Duration time.Duration
-	// Node returns the Node as far as it is known; the Lease is owned by it, so that it
-	// goes with it.
+	// Node returns the Node as far as it is known. The Node owns the Lease, so the Lease is
+	// deleted with it.
 	Node func() *v1.Node
 	Log  *slog.Logger
 }
 
-// Lease renews the node's Lease (KEP-589), and notices if somebody else does, too: two
-// agents with one node's name both run its pods, and each overwrites what the other says.
+// Lease renews the node's Lease (KEP-589). It also notices if somebody else renews it: two
+// agents with one node's name both run its pods, and each overwrites the other's status.
 type Lease struct {
 	cfg LeaseConfig
-	// last is the Lease as the apiserver stored it; nil if that is not known.
+	// last is the Lease as the apiserver stored it; nil if unknown.
 	last    *coordinationv1.Lease
 	failure logonce.Failure
-	// own are the times of renewal that the Lease may have by this podd: the last one that
-	// was stored, and later ones that may have been. Empty before the first.
+	// own are the renewal times that this podd may have written to the Lease: the last one
+	// stored, and later ones that may have been stored. It is empty before the first.
 	own []time.Time
-	// foreign is the last time of renewal that was none of these; undisturbed counts the
-	// renewals since.
+	// foreign is the last renewal time that this podd did not write. consecutiveOwnRenewals
+	// counts podd's renewals since.
 	foreign                time.Time
 	consecutiveOwnRenewals int
 
@@ -67,11 +67,10 @@ func NewLease(cfg LeaseConfig) *Lease {
 	return &Lease{cfg: cfg}
 }
 
-// maxAttempts bounds how many renewals that may have been stored are remembered: those of
-// some hours.
+// maxAttempts bounds the length of own to the attempts of some hours.
 const maxAttempts = 1000
 
-// Problems returns the problem of a node whose Lease another agent renews, too.
+// Problems returns a problem if another agent renews this node's Lease, too.
 func (l *Lease) Problems() []pod.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,9 +83,8 @@ func (l *Lease) Problems() []pod.Problem {
 const rivalMessage = "another agent uses the name of this node: both renew its lease and run its pods, and the cluster sees now one of them, now the other; " +
 	"stop one of them, or give it another name (--hostname-override) and credentials of its own"
 
-// met compares the Lease, as it was read, with what this podd has written. Somebody else's
-// time is seen twice before it counts: a backup of the cluster that was restored has an old
-// one.
+// met compares the Lease that was read with what this podd has written. A foreign renewal time
+// must be seen twice before it counts: a restored backup of the cluster has an old one.
 func (l *Lease) met(read *coordinationv1.Lease) {
 	if len(l.own) == 0 || read.Spec.RenewTime == nil {
 		return
@@ -114,7 +112,7 @@ func (l *Lease) met(read *coordinationv1.Lease) {
 // stored records that the apiserver has stored the newest renewal.
 func (l *Lease) stored() {
 	l.own = l.own[len(l.own)-1:]
-	if l.consecutiveOwnRenewals++; l.consecutiveOwnRenewals <= 4 { // that is the lease's whole duration
+	if l.consecutiveOwnRenewals++; l.consecutiveOwnRenewals <= 4 { // four renewals are the lease's whole duration
 		return
 	}
 	l.foreign = time.Time{}
@@ -127,11 +125,12 @@ func (l *Lease) stored() {
 	}
 }
 
-// errNoNode: there is no Lease without the Node that owns it, as upstream.
+// errNoNode means that the Node is unknown. As upstream, there is no Lease without the Node
+// that owns it.
 var errNoNode = errors.New("the Node is not known yet")
 
-// leaseRetry is how soon a failed renewal is retried, at first; it doubles up to the
-// time between renewals.
+// leaseRetry is the first delay before a failed renewal is retried. It doubles up to the time
+// between renewals.
 const leaseRetry = 200 * time.Millisecond
 
 // Run renews the Lease until ctx ends.
@@ -171,13 +170,13 @@ func (l *Lease) renewed() {
 	}
 }
 
-// renew writes the present time into the Lease, and creates it if there is none. What
-// others wrote into it stays.
+// renew writes the current time into the Lease, and creates the Lease if there is none. Fields
+// that others wrote stay.
 func (l *Lease) renew(ctx context.Context) error {
 	known := l.last != nil
 	err := l.tryRenew(ctx)
 	if known && apierrors.IsConflict(err) {
-		err = l.tryRenew(ctx) // after a look at what has changed
+		err = l.tryRenew(ctx) // after reading the Lease again
 	}
 	return err
 }
@@ -211,9 +210,9 @@ func (l *Lease) tryRenew(ctx context.Context) (err error) {
 	return nil
 }
 
-// next is the Lease to write. Its time of renewal never goes back, though the clock may be set
-// back: the node lifecycle controller takes a Lease for renewed only if its time is later than
-// before, and a node whose Lease is not for dead.
+// next returns the Lease to write. Its renewal time never goes back, even if the clock is set
+// back. The node lifecycle controller counts a Lease as renewed only if its time is later than
+// before, and a node as dead if its Lease is not renewed.
 func (l *Lease) next(last *coordinationv1.Lease) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.cfg.Name, Namespace: v1.NamespaceNodeLease}}
 	if last != nil {

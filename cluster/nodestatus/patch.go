@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// nodePatch returns the strategic merge patch that leads from one version of a Node to
-// another. Its addresses are replaced as a whole: they are merged by their type, and a
-// node of two IP families has two of one type (kubernetes/kubernetes#79391).
+// nodePatch returns the strategic merge patch from one version of a Node to another. It
+// replaces the addresses as a whole: a merge goes by type, and a node of two IP families has
+// two addresses of one type (kubernetes/kubernetes#79391).
 func nodePatch(from, to *v1.Node) ([]byte, error) {
 	before, err := json.Marshal(from)
 	if err != nil {

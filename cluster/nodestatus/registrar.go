@@ -20,53 +20,54 @@ import (
 
 // NodeClient reads and writes this node's Node.
 type NodeClient interface {
-	// FollowNode calls set with the Node of that name, if there is one, after each
-	// change, and with the reason while that cannot be known. It blocks until ctx ends.
+	// FollowNode calls set with the Node of that name, if it exists, and again after each
+	// change. While the apiserver cannot tell, it calls set with the reason. It blocks until
+	// ctx ends.
 	FollowNode(ctx context.Context, name string, set func(nodes []*v1.Node, err error))
 	CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error)
 	Node(ctx context.Context, name string) (*v1.Node, error)
 	PatchNode(ctx context.Context, name string, patch []byte, subresource ...string) (*v1.Node, error)
 }
 
-// Config is what a Registrar is made of.
+// Config configures a Registrar.
 type Config struct {
 	Client NodeClient
 	Facts  Facts
-	// State is called before each status; it may block for seconds.
+	// State is called before each status. It may block for seconds.
 	State func(ctx context.Context) State
-	// Event records an event about the node; eventType is v1's Normal or Warning.
+	// Event records an event about the node. eventType is v1's Normal or Warning.
 	Event func(eventType, reason, message string)
-	// Seen is called with newer versions of the Node, in their order, and always with the
-	// newest; they are read-only. It may be nil, and may call the Registrar. It must not
-	// block: it delays the next version.
+	// Seen is called with newer versions of the Node, in order, and always with the newest.
+	// They are read-only. Seen may be nil, and may call the Registrar. It must not block: it
+	// delays the next version.
 	Seen func(node *v1.Node)
-	// Register is registerNode: without it an existing Node is maintained, and none
-	// created.
+	// Register is registerNode. Without it podd maintains an existing Node but creates none.
 	Register bool
-	// Fresh: nothing is known of what the node had before. Extended resources of a Node that
-	// exists are then set to 0, as by the kubelet: their device plugins may be gone.
+	// Fresh says that podd does not know what the node had before. Extended resources of an
+	// existing Node are then set to 0, as in the kubelet: their device plugins may be gone.
 	Fresh bool
 	// UpdateFrequency is the time between computations of the state (nodeStatusUpdateFrequency,
-	// 10 s), ReportFrequency that between reports of one that does not change
+	// 10 s). ReportFrequency is the time between reports of an unchanged state
 	// (nodeStatusReportFrequency, 5 min).
 	UpdateFrequency, ReportFrequency time.Duration
 	Log                              *slog.Logger
 }
 
-// Registrar registers the node and keeps its status up to date. Create it with New, and
-// Run it once; the other methods may be called by anybody at any time.
+// Registrar registers the node and keeps its status up to date. Create it with New, and Run it
+// once. The other methods may be called by any goroutine at any time.
 type Registrar struct {
 	cfg  Config
 	log  *slog.Logger
 	poke wake.Signal
-	// registered is closed when the Node exists.
+	// registered is closed once the Node exists.
 	registered chan struct{}
 
 	mu   sync.Mutex
-	node *v1.Node // the newest that was seen; nil for none
-	// registration is the last one that was not nil.
+	node *v1.Node // the newest version seen; nil for none
+	// registration is the last version of node that was not nil.
 	registration *v1.Node
-	// unseen is to be passed to Seen; passing says that somebody does.
+	// unseen is the version that Seen must still get. passing is set while a goroutine calls
+	// Seen.
 	unseen  *v1.Node
 	passing bool
 
@@ -74,7 +75,7 @@ type Registrar struct {
 	reported time.Time     // when the status was last sent
 	delay    time.Duration // of the next report, so that nodes do not report together
 	failure  logonce.Failure
-	rebooted bool // an event has told that
+	rebooted bool // the reboot event was recorded
 }
 
 // New returns a Registrar; nothing is requested before Run.
@@ -85,15 +86,15 @@ func New(cfg Config) *Registrar {
 	return &Registrar{cfg: cfg, log: cfg.Log, poke: wake.New(), registered: make(chan struct{})}
 }
 
-// Node returns the newest version of the Node that was seen, or nil. It is read-only.
+// Node returns the newest version of the Node that podd has seen, or nil. It is read-only.
 func (r *Registrar) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
 }
 
-// Registration returns the Node as it was last seen, also after somebody has deleted it; nil
-// before it was registered. It is read-only.
+// Registration returns the Node as it was last seen, even if somebody has deleted it since. It
+// is nil before the registration. It is read-only.
 func (r *Registrar) Registration() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +104,7 @@ func (r *Registrar) Registration() *v1.Node {
 // Registered returns a channel that is closed once the Node has been registered.
 func (r *Registrar) Registered() <-chan struct{} { return r.registered }
 
-// Poke has the state computed now. It never blocks.
+// Poke has the state recomputed now. It never blocks.
 func (r *Registrar) Poke() {
 	r.poke.Notify()
 }
@@ -125,10 +126,10 @@ func (r *Registrar) Run(ctx context.Context) error {
 	}
 }
 
-// registerAgain is the time between attempts to register, the kubelet's.
+// registerAgain is the time between attempts to register. It is the kubelet's.
 var registerAgain = wake.Backoff{First: 200 * time.Millisecond, Last: 7 * time.Second}
 
-// register creates the Node or adopts the existing one; it returns when that is done.
+// register creates the Node or adopts the existing one. It returns once that has succeeded.
 func (r *Registrar) register(ctx context.Context) error {
 	for wait := registerAgain.First; ; wait = registerAgain.Next(wait) {
 		err := r.tryRegister(ctx)
@@ -158,7 +159,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		}
 		switch {
 		case apierrors.IsAlreadyExists(err):
-		case apierrors.IsForbidden(err): // also of a Node that exists: nothing looks further then
+		case apierrors.IsForbidden(err): // also if the Node exists: nothing looks further then
 			forbidden = err
 		default:
 			return err
@@ -207,8 +208,9 @@ func (r *Registrar) Keep(n *v1.Node) {
 
 func (r *Registrar) setLocked(n *v1.Node) { r.node, r.registration, r.unseen = n, n, n }
 
-// passUnseen passes the newest version to Seen. If somebody does that already, it is left to
-// them, so that versions keep their order without a lock over the call.
+// passUnseen passes the newest version to Seen. If another goroutine already does so, this one
+// leaves it to that goroutine. Versions thus keep their order without a lock held over the
+// call.
 func (r *Registrar) passUnseen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,13 +229,13 @@ func (r *Registrar) passUnseen() {
 	r.passing = false
 }
 
-// newer says that a is another Node than b, or not an older version of it.
+// newer reports whether a is a different Node from b, or not an older version of it.
 func newer(a, b *v1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return a.UID != b.UID || err != nil || order >= 0
 }
 
-// seen takes what FollowNode tells.
+// seen takes the updates from FollowNode.
 func (r *Registrar) seen(nodes []*v1.Node, err error) {
 	if err != nil {
 		return // the pods' source reports that the apiserver does not respond
@@ -259,8 +261,8 @@ func (r *Registrar) seen(nodes []*v1.Node, err error) {
 		}
 		r.event(reason)
 	}
-	// Somebody else may have written its status: the cluster says Unknown of a node whose
-	// lease was not renewed.
+	// Somebody else may have written the status: the cluster sets Unknown on a node that has
+	// not renewed its lease.
 	r.Poke()
 }
 
@@ -268,8 +270,8 @@ func (r *Registrar) event(reason string) {
 	r.cfg.Event(v1.EventTypeNormal, reason, "Node "+r.cfg.Facts.Name+" status is now: "+reason)
 }
 
-// tellReboot records, once, that the machine was booted since the Node's status was last
-// written, with the kubelet's words.
+// tellReboot records one event, in the kubelet's words, if the machine has booted since the
+// Node's status was last written.
 func (r *Registrar) tellReboot(before string) {
 	now := r.cfg.Facts.System.BootID
 	if r.rebooted || before == "" || before == now {
@@ -279,7 +281,7 @@ func (r *Registrar) tellReboot(before string) {
 	r.cfg.Event(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", r.cfg.Facts.Name, now))
 }
 
-// sync sends the status if it changed or has not been sent for long.
+// sync sends the status if it has changed, or if the last report is old enough.
 func (r *Registrar) sync(ctx context.Context) {
 	base := r.Node()
 	if base == nil {
@@ -312,8 +314,8 @@ func (r *Registrar) sync(ctx context.Context) {
 	}
 }
 
-// sent records that the status was sent. The next report of one that does not change
-// comes between half and one and a half of the frequency later.
+// sent records that the status was sent. An unchanged status is next reported between half and
+// one and a half times the frequency later.
 func (r *Registrar) sent() {
 	r.reported = time.Now()
 	r.delay = time.Duration((rand.Float64() - 0.5) * float64(r.cfg.ReportFrequency))
@@ -325,8 +327,7 @@ func (r *Registrar) failed(what string, err error) {
 	}
 }
 
-// transitions returns the reasons of the events about conditions that changed, the
-// kubelet's.
+// transitions returns the event reasons for conditions that changed. They are the kubelet's.
 func transitions(before, after *v1.NodeStatus) []string {
 	old := map[v1.NodeConditionType]v1.ConditionStatus{}
 	for _, c := range before.Conditions {

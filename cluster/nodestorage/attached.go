@@ -21,16 +21,16 @@ type AttachmentClient interface {
 }
 
 // Attachments knows which volumes the cluster has attached to this node. Create it with
-// NewAttachments; its methods may be called by anybody.
+// NewAttachments. Any goroutine may call its methods.
 type Attachments struct {
 	client AttachmentClient
 
 	mu   sync.Mutex
-	node *v1.Node      // the newest that was seen
-	news chan struct{} // closed, and replaced, with each
+	node *v1.Node      // the newest version seen
+	news chan struct{} // closed and replaced with each version
 }
 
-// NewAttachments returns an Attachments that has not seen the Node.
+// NewAttachments returns Attachments that have not seen the Node yet.
 func NewAttachments(client AttachmentClient) *Attachments {
 	return &Attachments{client: client, news: make(chan struct{})}
 }
@@ -44,7 +44,7 @@ func (a *Attachments) Seen(node *v1.Node) {
 	a.news = make(chan struct{})
 }
 
-// Node returns the newest version of the Node that was seen, or nil. It is read-only.
+// Node returns the newest version of the Node that was passed to Seen, or nil. It is read-only.
 func (a *Attachments) Node() *v1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,11 +52,12 @@ func (a *Attachments) Node() *v1.Node {
 }
 
 // Attached blocks until the apiserver knows that the volume is in use, and then until the
-// cluster says that it is attached, and returns the metadata of its VolumeAttachment: a volume
-// that the apiserver does not know to be in use may be detached at any time. Nothing is
-// polled: the Node is followed. The errors are the kubelet's; that of a wait that ctx has
-// ended says for what, and why the cluster does not attach it, as far as it says; it is of
-// class pod.ErrAttachLimit if the node has too many volumes.
+// cluster has attached it. It returns the metadata of its VolumeAttachment. The first wait is
+// needed because a volume that the apiserver does not know to be in use may be detached at any
+// time. Nothing is polled: Attached follows the Node. The errors are the kubelet's. If ctx ends
+// the wait, the error names what Attached waited for, and why the cluster does not attach the
+// volume, as far as the cluster says. It is of class pod.ErrAttachLimit if the node has too
+// many volumes.
 func (a *Attachments) Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
 	err := a.await(ctx, func(s *v1.NodeStatus) bool { return slices.Contains(s.VolumesInUse, volume) })
 	if err != nil {
@@ -95,11 +96,11 @@ func (a *Attachments) await(ctx context.Context, done func(*v1.NodeStatus) bool)
 	}
 }
 
-// refusal is why the cluster does not attach a volume for which ctx's deadline has passed;
-// nil if it does not say.
+// refusal returns the reason why the cluster has not attached a volume by ctx's deadline; nil
+// if it gives none.
 func (a *Attachments) refusal(ctx context.Context, attachment string) error {
 	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return nil // nobody waits for it any more
+		return nil // nobody waits for the volume any more
 	}
 	of, err := a.client.VolumeAttachment(context.WithoutCancel(ctx), attachment)
 	if err != nil || of.Status.AttachError == nil {
@@ -112,7 +113,7 @@ func (a *Attachments) refusal(ctx context.Context, attachment string) error {
 	return errors.New(said.Message)
 }
 
-// verify says why a volume is not attached, by its VolumeAttachment.
+// verify returns an error if the VolumeAttachment says that the volume is not attached.
 func verify(of *storagev1.VolumeAttachment, volume v1.UniqueVolumeName) error {
 	switch {
 	case of.DeletionTimestamp != nil:

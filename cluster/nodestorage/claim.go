@@ -14,8 +14,8 @@ type ClaimClient interface {
 	PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.PersistentVolumeClaim, error)
 }
 
-// PatchClaim changes the status of a claim from one version to another, and returns it as it
-// is then. It fails if the claim was changed meanwhile (409).
+// PatchClaim changes the status of a claim from one version to another, and returns the claim
+// as stored. It fails if the claim has changed meanwhile (409).
 func PatchClaim(ctx context.Context, client ClaimClient, from, to *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
 	before, err := json.Marshal(v1.PersistentVolumeClaim{Status: from.Status})
 	if err != nil {

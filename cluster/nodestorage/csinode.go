@@ -24,21 +24,21 @@ import (
 	"podd/internal/wake"
 )
 
-// DriversClient reads and writes what the cluster knows of this node's drivers. Its methods
+// DriversClient reads and writes the cluster's objects about this node's drivers. Its methods
 // block until the apiserver has answered.
 type DriversClient interface {
 	CSINode(ctx context.Context, name string) (*storagev1.CSINode, error)
 	CreateCSINode(ctx context.Context, n *storagev1.CSINode) error
-	// UpdateCSINode fails with 409 if the object was changed meanwhile.
+	// UpdateCSINode fails with 409 if the object has changed meanwhile.
 	UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error
 	Node(ctx context.Context, name string) (*v1.Node, error)
 	PatchNode(ctx context.Context, name string, patch []byte, subresource ...string) (*v1.Node, error)
 	// FollowCSIDriver calls set with the CSIDriver of that name, or none, after each change,
-	// and with an error while the apiserver does not say. It blocks until ctx ends.
+	// and with an error while the apiserver cannot tell. It blocks until ctx ends.
 	FollowCSIDriver(ctx context.Context, name string, set func(all []*storagev1.CSIDriver, err error))
 }
 
-// annotationNodeID has the node's IDs, by the name of the driver, as a JSON object.
+// annotationNodeID holds the node's IDs by driver name, as a JSON object.
 const annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 
 // syncAgain is the time between attempts.
@@ -51,37 +51,37 @@ type DriversConfig struct {
 	Node string
 	// Registered returns the registered drivers, sorted by name. It must not block.
 	Registered func() []pod.CSIDriver
-	// Refresh asks a registered driver again how many volumes can be attached; if that has
-	// changed, Registered is another and Changed is called. It may block.
+	// Refresh asks a registered driver again how many volumes can be attached. If that has
+	// changed, Registered returns the new value and Changed is called. It may block.
 	Refresh func(ctx context.Context, driver string) error
 	Log     *slog.Logger
 }
 
-// Drivers shows the cluster which CSI drivers are registered: in the CSINode, and in the
-// Node's annotation and labels. Drivers of which podd knows nothing stay there: at the start
-// of podd, they have not registered yet. Create it with NewDrivers, and Run it once.
+// Drivers shows the cluster which CSI drivers are registered: in the CSINode, and in the Node's
+// annotation and labels. It keeps entries of drivers that podd does not know: just after podd
+// starts, they have not registered yet. Create it with NewDrivers, and Run it once.
 type Drivers struct {
 	cfg  DriversConfig
 	poke wake.Signal
 
-	// The rest belongs to Run: the drivers that have been registered, what ends the
-	// following of each one's limit, and the last error.
+	// The rest belongs to Run. known are the drivers that have been registered. limits has a
+	// function for each that stops following its limit. failure is the last error.
 	known   map[string]bool
 	limits  map[string]context.CancelFunc
 	failure logonce.Failure
 }
 
-// NewDrivers returns a Drivers; nothing is requested before Run.
+// NewDrivers returns Drivers. Nothing is requested before Run.
 func NewDrivers(cfg DriversConfig) *Drivers {
 	return &Drivers{cfg: cfg, poke: wake.New(), known: map[string]bool{}, limits: map[string]context.CancelFunc{}}
 }
 
-// Changed says that the registered drivers have changed. It does not block.
+// Changed reports that the registered drivers have changed. It does not block.
 func (d *Drivers) Changed() {
 	d.poke.Notify()
 }
 
-// Run keeps what the cluster knows up to date until ctx ends. The Node must exist.
+// Run keeps the cluster's objects up to date until ctx ends. The Node must exist.
 func (d *Drivers) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -110,8 +110,8 @@ func (d *Drivers) tell(err error) {
 	}
 }
 
-// sync writes what differs. A driver is in the CSINode, where the scheduler finds it, once
-// what it says of the node is in the Node.
+// sync writes the differences. It adds a driver to the CSINode, where the scheduler finds it,
+// only after the driver's ID and topology are in the Node.
 func (d *Drivers) sync(ctx context.Context) error {
 	registered := d.cfg.Registered()
 	for i := range registered {
@@ -134,7 +134,7 @@ func (d *Drivers) sync(ctx context.Context) error {
 	return errors.Join(collisions, d.syncCSINode(ctx, node, registered))
 }
 
-// withoutCollisions returns the drivers whose topology agrees with the labels of the Node, and
+// withoutCollisions returns the drivers with a topology that agrees with the Node's labels and
 // with the drivers before them. The error is about the others.
 func withoutCollisions(node *v1.Node, all []pod.CSIDriver) (rest []pod.CSIDriver, err error) {
 	var errs []error
@@ -157,18 +157,18 @@ func withoutCollisions(node *v1.Node, all []pod.CSIDriver) (rest []pod.CSIDriver
 	return rest, errors.Join(errs...)
 }
 
-// stale says that a driver was registered and is no longer.
+// stale reports whether a driver was registered and no longer is.
 func (d *Drivers) stale(name string, registered []pod.CSIDriver) bool {
 	return d.known[name] && !slices.ContainsFunc(registered, func(r pod.CSIDriver) bool { return r.Name == name })
 }
 
-// nodePatch returns the patch of the Node's annotation and labels; nil for none.
+// nodePatch returns the patch of the Node's annotation and labels, or nil if nothing changes.
 func (d *Drivers) nodePatch(node *v1.Node, registered []pod.CSIDriver) ([]byte, error) {
 	ids := map[string]string{}
 	before := node.Annotations[annotationNodeID]
 	if before != "" {
 		if err := json.Unmarshal([]byte(before), &ids); err != nil {
-			ids = map[string]string{} // nothing of it can be used
+			ids = map[string]string{} // the annotation is unusable
 		}
 	}
 	maps.DeleteFunc(ids, func(name, _ string) bool { return d.stale(name, registered) })
@@ -228,7 +228,7 @@ func (d *Drivers) syncCSINode(ctx context.Context, node *v1.Node, registered []p
 	return nil
 }
 
-// csiNodeDrivers returns what a CSINode has to say, sorted by name.
+// csiNodeDrivers returns the drivers for the CSINode, sorted by name.
 func (d *Drivers) csiNodeDrivers(old []storagev1.CSINodeDriver, registered []pod.CSIDriver) []storagev1.CSINodeDriver {
 	next := []storagev1.CSINodeDriver{} // required by the API, even if empty
 	for _, driver := range old {

@@ -1,10 +1,10 @@
-// Package nodestorage is what the node of a cluster and the cluster tell each other about
-// attached volumes and CSI drivers.
+// Package nodestorage exchanges the state of attached volumes and CSI drivers between a node
+// and its cluster.
 //
 //	csi ── in use ──► nodestatus ──► Node.status.volumesInUse      nobody may detach these
 //	csi ◄── Attached ◄── Node.status.volumesAttached, VolumeAttachment   what the cluster attached
 //	csi ── Registered ──► CSINode, the Node's annotation and topology labels
 //
-// It makes no decision about volumes: which ones are in use, and when they are mounted, is up
-// to package csi, and when they are attached and detached up to the cluster.
+// It makes no decisions about volumes. Package csi decides which ones are in use and when they
+// are mounted; the cluster decides when they are attached and detached.
 package nodestorage

@@ -10,9 +10,9 @@ import (
 	"podd/internal/logonce"
 )
 
-// followLimits has the registered drivers asked how many volumes can be attached, as often
-// as each wants that (KEP-4876), and those that have gone no longer. What it starts is in
-// work, until ctx ends.
+// followLimits asks each registered driver how many volumes can be attached, as often as the
+// driver wants (KEP-4876), and stops asking drivers that have gone. The goroutines that it
+// starts run in work, until ctx ends.
 func (d *Drivers) followLimits(ctx context.Context, work *sync.WaitGroup) {
 	registered := map[string]bool{}
 	for _, driver := range d.cfg.Registered() {
@@ -32,8 +32,8 @@ func (d *Drivers) followLimits(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// keepLimit has a driver asked as often as its CSIDriver says, until ctx ends. While the
-// apiserver is away, that is as often as it has said last.
+// keepLimit asks a driver as often as its CSIDriver says, until ctx ends. While the apiserver
+// is away, the last known period applies.
 func (d *Drivers) keepLimit(ctx context.Context, name string) {
 	periods := make(chan time.Duration)
 	var work sync.WaitGroup
@@ -76,7 +76,7 @@ func (d *Drivers) keepLimit(ctx context.Context, name string) {
 	}
 }
 
-// periodOf is how often the driver of a CSIDriver wants to be asked; 0 for not at all. An
+// periodOf returns how often the driver of a CSIDriver wants to be asked; 0 for never. An
 // apiserver allows no less than ten seconds.
 func periodOf(all []*storagev1.CSIDriver) time.Duration {
 	if len(all) == 0 || all[0].Spec.NodeAllocatableUpdatePeriodSeconds == nil {

@@ -24,31 +24,31 @@ type Client interface {
 	RequestToken(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// Listener is notified of a pod whose tokens have changed, or cannot be had. It must not
+// Listener is notified when a pod's tokens have changed or cannot be obtained. It must not
 // block for long.
 type Listener interface {
 	Changed(uid pod.UID)
 }
 
 const (
-	// defaultSeconds is the life of a token whose projection does not say.
+	// defaultSeconds is the life of a token if its projection does not set one.
 	defaultSeconds = 3600
-	// maxAge is when a token is renewed at the latest, and jitter how much earlier that
-	// happens at most (pkg/kubelet/token).
+	// maxAge is the age at which a token is renewed at the latest. jitter is the most by which
+	// that happens earlier (pkg/kubelet/token).
 	maxAge = 24 * time.Hour
 	jitter = 10 * time.Second
-	// bindingGrace is how long an apiserver may refuse a token to a node for a pod that was
-	// just bound to it: its authorizer and its admission learn of that by watches of their own.
-	// It is asked again after bindingRetry, which doubles.
+	// bindingGrace is how long podd retries if an apiserver refuses a token for a pod that was
+	// just bound to this node. The apiserver's authorizer and admission learn of the binding
+	// through watches of their own. podd asks again after bindingRetry, which doubles.
 	bindingGrace = 2 * time.Second
 	bindingRetry = 50 * time.Millisecond
-	// maxSleep bounds how late it is noticed that the machine was suspended.
+	// maxSleep bounds how late podd notices that the machine was suspended.
 	maxSleep = time.Minute
-	// parallel bounds the requests at a time.
+	// parallel bounds the concurrent requests.
 	parallel = 10
 )
 
-// retry is for a token that cannot be had.
+// retry is the back-off for a token that cannot be obtained.
 var retry = wake.Backoff{First: 500 * time.Millisecond, Last: time.Minute}
 
 // key identifies a token.
@@ -59,12 +59,12 @@ type key struct {
 	seconds  int64
 }
 
-// token is a token that a pod has, or is to get. Manager.mu guards it.
+// token is a token that a pod has or is waiting for. Manager.mu guards it.
 type token struct {
 	of *v1.Pod
-	// since is when it was first asked for.
+	// since is when the token was first asked for.
 	since time.Time
-	// value is empty while there is none; it is of no use after expires.
+	// value is empty while there is no token. It is invalid after expires.
 	value   string
 	expires moment
 	stamp   metav1.Time // expires, by the apiserver's clock
@@ -74,20 +74,20 @@ type token struct {
 	delay   time.Duration
 }
 
-// moment is a time by both of the machine's clocks: the monotonic one, as the other may be
-// set, and that, as the monotonic one stands still while the machine is suspended.
+// moment is a time on both of the machine's clocks. The wall clock may be set, and the
+// monotonic clock stands still while the machine is suspended.
 type moment struct{ monotonic, wall time.Time }
 
 // momentAt returns the moment of a time that has a monotonic reading.
 func momentAt(t time.Time) moment { return moment{t, t.Round(0)} }
 
-// reached says whether it is past by either of the clocks.
+// reached reports whether either clock has passed m.
 func (m moment) reached(now time.Time) bool {
 	return !m.monotonic.After(now) || !m.wall.After(now.Round(0))
 }
 
-// Manager has the tokens of the node's pods. Create it with New, and Run it once; the other
-// methods may be called by anybody at any time, and none blocks.
+// Manager keeps the tokens of the node's pods. Create it with New, and Run it once. The other
+// methods may be called by any goroutine at any time; only Await blocks.
 type Manager struct {
 	client Client
 	log    *slog.Logger
@@ -95,7 +95,7 @@ type Manager struct {
 
 	mu   sync.Mutex
 	all  map[key]*token
-	news chan struct{} // closed, and replaced, after each request
+	news chan struct{} // closed and replaced after each request
 }
 
 // New returns a Manager without tokens.
@@ -103,9 +103,9 @@ func New(client Client, log *slog.Logger) *Manager {
 	return &Manager{client: client, log: log, poke: wake.New(), all: make(map[key]*token), news: make(chan struct{})}
 }
 
-// Token returns the token of a pod's projection. If there is none yet, it is requested, and
-// the pod is notified; until then the error is of class pod.ErrAwaited. It is of class
-// pod.ErrUnknown while the apiserver is away.
+// Token returns the token of a pod's projection. If there is none yet, Token requests it and
+// notifies the pod later; until then the error is of class pod.ErrAwaited. The error is of
+// class pod.ErrUnknown while the apiserver is away.
 func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +116,8 @@ func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string,
 	return t.value, nil
 }
 
-// Await is Token, but blocks until the token was requested, or ctx ends. It also returns
-// when the token expires.
+// Await is Token, but blocks until the token was requested or ctx ends. It also returns when
+// the token expires.
 func (m *Manager) Await(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (value string, expires metav1.Time, err error) {
 	for {
 		m.mu.Lock()
@@ -153,7 +153,7 @@ func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*
 	case t.value != "" && !t.expires.reached(time.Now()):
 		return t, nil
 	case t.value != "":
-		m.wake() // it may be early, by one of the clocks
+		m.wake() // woken early, by one of the clocks
 	}
 	err := fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
 	if t.err == nil || refused(t.err) {
@@ -162,7 +162,7 @@ func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*
 	return nil, pod.Unknown(err)
 }
 
-// refused says that the apiserver has answered, and will not issue the token.
+// refused reports whether the apiserver has answered that it will not issue the token.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code/100 == 4 && !apierrors.IsTooManyRequests(err)
@@ -243,7 +243,7 @@ func (m *Manager) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan
 	return next
 }
 
-// request requests a token once. changed says whether the pod is to look again.
+// request requests a token once. changed says whether the pod must look again.
 func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &k.seconds,
@@ -262,7 +262,7 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	if err != nil {
 		return m.failedLocked(ctx, t, err)
 	}
-	// By this machine's clocks from here on: the apiserver's is another.
+	// Only this machine's clocks count from here on: the apiserver's clock differs.
 	life := time.Duration(k.seconds) * time.Second
 	if until := got.Status.ExpirationTimestamp.Sub(asked); until > 0 && until < life {
 		life = until
@@ -276,7 +276,7 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	return true
 }
 
-// failedLocked notes why a token could not be had, and when to ask again.
+// failedLocked records why a token request failed, and when to ask again.
 func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (changed bool) {
 	if apierrors.IsForbidden(err) && time.Since(t.since) < bindingGrace {
 		t.delay = max(2*t.delay, bindingRetry)
