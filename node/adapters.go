@@ -26,7 +26,7 @@ type observer struct {
 	oom *cgroup.OOMWitness
 }
 
-// Observe is the client's Observe, with OOM kills that the runtime did not report.
+// Observe is the client's Observe plus the OOM kills that the runtime did not report.
 func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen, err := o.Client.Observe(ctx, uid)
 	if err == nil {
@@ -35,8 +35,7 @@ func (o observer) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error
 	return seen, err
 }
 
-// sandboxes explains why there is no network: the runtime only reports that there is
-// none.
+// sandboxes explains why there is no network: the runtime only reports that it has none.
 type sandboxes struct {
 	*cri.Client
 	network *cni.Network // nil if podd does not manage the network
@@ -45,8 +44,8 @@ type sandboxes struct {
 	image   sandboxImage
 }
 
-// sandboxImage is the image of the sandboxes of podd's own runtime. The runtime pulls it from
-// its registry when it is missing, and it has none: it comes from an archive.
+// sandboxImage is the sandbox image of podd's own runtime. It comes from an archive: when it is
+// missing, the runtime pulls it from its registry, but it is in no registry.
 type sandboxImage struct {
 	name     string // empty for a runtime that cannot import archives
 	status   func(ctx context.Context, image string) (*pod.Image, error)
@@ -56,7 +55,7 @@ type sandboxImage struct {
 	}
 }
 
-// restored has the image imported again if it was removed, as by crictl rmi --prune, and reports
+// restored imports the image again if it was removed, as by crictl rmi --prune, and reports
 // whether it is there now.
 func (s sandboxImage) restored(ctx context.Context) bool {
 	if s.name == "" {
@@ -73,8 +72,8 @@ func (s sandboxImage) restored(ctx context.Context) bool {
 	return err == nil && image != nil
 }
 
-// Handler returns the runtime handler of a pod. A pod of an apiserver names a RuntimeClass,
-// any other one a handler.
+// Handler returns the runtime handler of a pod. A pod from an apiserver names a RuntimeClass;
+// any other pod names a handler.
 func (s sandboxes) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	if !pod.FromCluster(p) || p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
 		return s.Client.Handler(ctx, p)
@@ -86,7 +85,8 @@ func (s sandboxes) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	return s.Client.HandlerOfClass(ctx, p, class.Handler)
 }
 
-// RunSandbox restores a sandbox image that was removed, and explains a network that is not ready.
+// RunSandbox restores a sandbox image that was removed, and explains why the network is not
+// ready.
 func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	id, err := s.Client.RunSandbox(ctx, req)
 	if err != nil && !errors.Is(err, pod.ErrUnavailable) && !errors.Is(err, pod.ErrNetworkNotReady) && !errors.Is(err, pod.ErrNameReserved) && s.image.restored(ctx) {
@@ -104,13 +104,13 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 			return id, pod.WithReason("NetworkNotReady", why)
 		}
 	}
-	// Without the runtime's own message, which names another sandbox each time.
+	// Leave out the runtime's own message, which names another sandbox each time.
 	return id, pod.WithReason("NetworkNotReady", fmt.Errorf(
 		"%w: the container runtime has found no CNI configuration; put one into its CNI directory", pod.ErrNetworkNotReady))
 }
 
-// RemoveSandbox reports a sandbox that cannot be removed: the runtime may have forgotten
-// it, and not its record.
+// RemoveSandbox reports a sandbox that cannot be removed. The runtime may have forgotten it and
+// still have its record.
 func (s sandboxes) RemoveSandbox(ctx context.Context, id string) error {
 	err := s.Client.RemoveSandbox(ctx, id)
 	notifyIf(s.failed, err)
@@ -135,13 +135,13 @@ func notifyIf(s wake.Signal, err error) {
 	}
 }
 
-// waker wakes pods because of something that happened just now.
+// waker wakes pods after something that has just happened.
 type waker struct{ agent *agent.Agent }
 
 func (w waker) Wake(uid pod.UID) { w.agent.Wake(uid, time.Time{}) }
 
-// lister lists the runtime's pods, and removes links to logs of containers that were
-// removed by others.
+// lister lists the runtime's pods, and removes links to logs of containers that others have
+// removed.
 type lister struct {
 	*cri.Client
 	files *podfs.Files
@@ -157,7 +157,7 @@ func (l lister) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	return listed, err
 }
 
-// leakedAddresses logs what a collection of the network released.
+// leakedAddresses logs the addresses that a collection of the network released.
 type leakedAddresses struct {
 	network *cni.Network
 	log     *slog.Logger

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// seenAddresses has the node's addresses follow the Node's, where a cloud controller manager
+// seenAddresses makes the node's addresses follow the Node's, if a cloud controller manager
 // sets these. It does not block.
 func (n *parts) seenAddresses(of *v1.Node) {
 	if n.cfg.ExternalCloud {
@@ -14,8 +14,8 @@ func (n *parts) seenAddresses(of *v1.Node) {
 	}
 }
 
-// lookForAddresses has pods' statuses follow the node's addresses. What runs keeps the
-// variables that it was started with.
+// lookForAddresses updates pods' statuses when the node's addresses change. Running containers
+// keep the variables that they were started with.
 func (n *parts) lookForAddresses() {
 	before := n.addresses.Now()
 	if !n.addresses.Look() {

@@ -17,7 +17,7 @@ import (
 func (a answers) Volumes(p *v1.Pod) []server.Volume {
 	table, err := mountinfo.GetMounts(nil)
 	if err != nil {
-		a.log.Debug("cannot read the mount table", "error", err) // paths are known without it
+		a.log.Debug("cannot read the mount table", "error", err) // the paths are known without it
 	}
 	var all []server.Volume
 	used := pod.UsedVolumes(p)
@@ -41,12 +41,12 @@ func (a answers) Volumes(p *v1.Pod) []server.Volume {
 	return all
 }
 
-// bound is a volume with what is mounted on it. The volume itself is not accessed:
-// the server of a mount may be dead, and the call would hang. Whether something below
-// podDir exists is read from its parent directory.
+// bound describes a volume and its mount. It does not access the volume itself: the server of a
+// mount may be dead, and the call would hang. It reads the parent directory to find out whether
+// something below podDir exists.
 func bound(name, path, podDir string, table []*mountinfo.Info) server.Volume {
 	v := server.Volume{Name: name, Path: path}
-	for _, m := range table { // of stacked mounts the last is visible
+	for _, m := range table { // the last of stacked mounts is the visible one
 		if m.Mountpoint == path {
 			v.Source, v.FSType = m.Source, m.FSType
 		}

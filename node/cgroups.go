@@ -17,7 +17,7 @@ import (
 	"podd/internal/wake"
 )
 
-// cgroupTree returns podd's part of the cgroup hierarchies, for a driver.
+// cgroupTree returns podd's part of the cgroup hierarchies for a driver.
 func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
 	return cgroup.NewTree(n.hierarchies, driver, cgroupRoot(n.cfg), cgroup.Settings{
 		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.Bounds, Log: n.log,
@@ -37,8 +37,7 @@ type podCgroups struct {
 	*cgroup.Tree
 	client *cri.Client
 	failed wake.Signal
-	// durations is by operation; Ensure of a cgroup that is as it should be counts as a
-	// creation, too.
+	// durations is by operation. An Ensure that changes nothing counts as a creation, too.
 	durations *prometheus.HistogramVec
 }
 
@@ -52,13 +51,13 @@ func cgroupDurations(reg prometheus.Registerer) *prometheus.HistogramVec {
 	return h
 }
 
-// timed observes how long an operation has taken since begin.
+// timed records how long an operation has taken since begin.
 func (c podCgroups) timed(operation string, begin time.Time) {
 	c.durations.WithLabelValues(operation).Observe(time.Since(begin).Seconds())
 }
 
-// RemoveCgroup reports a cgroup that cannot be removed: it may have a process that
-// the runtime has lost track of.
+// RemoveCgroup reports a cgroup that cannot be removed. It may contain a process that the
+// runtime has lost track of.
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	defer c.timed("destroy", time.Now())
 	err := c.Tree.Remove(ctx, p.UID)
@@ -66,9 +65,9 @@ func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	return err
 }
 
-// Leftover returns the pods that have a cgroup and are not known. UIDs are compared
-// as the tree lists them: in systemd's names underscores replace their dashes. Pods
-// that another podd created on this runtime may have theirs in the same place.
+// Leftover returns the pods that have a cgroup but are not known. It compares UIDs in the form
+// that the tree lists: systemd's names have underscores for dashes. Pods that another podd
+// created on this runtime may have their cgroups in the same place.
 func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
 	all, err := c.client.PodUIDs(ctx)
 	if err != nil {
@@ -87,13 +86,13 @@ func (c podCgroups) EnsureCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Ensure(ctx, p)
 }
 
-// resizer is what resizes need from the node.
+// resizer is the part of the node that resizes need.
 type resizer struct {
 	podCgroups
 	*admission.Gate
 }
 
-// RaiseCgroup and HoldCgroup are for resizes: before and after the containers are
+// RaiseCgroup and HoldCgroup serve resizes. They run before and after the containers are
 // resized.
 func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
 	defer c.timed("update", time.Now())
@@ -105,7 +104,8 @@ func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
 	return c.Tree.Update(ctx, p)
 }
 
-// MemoryUsage returns bytes, of the pod if containerID is empty.
+// MemoryUsage returns the memory usage of a container in bytes, or that of the whole pod if
+// containerID is empty.
 func (c podCgroups) MemoryUsage(p *v1.Pod, containerID string) (int64, error) {
 	return c.Tree.Usage(p, containerID)
 }

@@ -12,7 +12,7 @@ import (
 	"podd/plugins/registry"
 )
 
-// newClaims makes what prepares ResourceClaims, in a cluster: elsewhere there are none.
+// newClaims builds the manager that prepares ResourceClaims. Only a cluster has them.
 func (n *parts) newClaims() {
 	n.podClaims, n.shownClaims = agent.NoClaims, podresources.NoClaims
 	if n.membership == nil {
@@ -25,8 +25,8 @@ func (n *parts) newClaims() {
 	n.problems.add(n.claims.Problems)
 }
 
-// newPlugins makes the registry of plugins. A driver of dynamic resources is rejected without a
-// cluster.
+// newPlugins builds the registry of plugins. Without a cluster it rejects drivers of dynamic
+// resources.
 func (n *parts) newPlugins() (err error) {
 	if n.plugins, err = registry.New(filepath.Join(n.cfg.RootDir, "plugins_registry"), n.log); err != nil {
 		return fmt.Errorf("make the directory in which plugins register: %w", err)

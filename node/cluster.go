@@ -33,11 +33,12 @@ import (
 	"podd/volumes"
 )
 
-// membership is what only the node of a cluster has; nil for a podd that stands alone.
+// membership holds the parts that only a node in a cluster has. It is nil for a podd without a
+// cluster.
 type membership struct {
 	client    *apiserver.Client
 	identity  *clientIdentity
-	serving   *servingIdentity // nil where the serving certificate is not the cluster's
+	serving   *servingIdentity // nil if the cluster does not issue the serving certificate
 	uploader  *status.Uploader
 	tokens    *tokens.Manager
 	services  *podenv.Services
@@ -46,13 +47,13 @@ type membership struct {
 	attached  *nodestorage.Attachments
 	lease     *nodestatus.Lease
 	drivers   *nodestorage.Drivers // built at the greeting
-	volumes   *volumes.Mounter     // built at the greeting, before which no pod goes
+	volumes   *volumes.Mounter     // built at the greeting; no pod goes before that
 	podCIDR   *cni.PodCIDR         // built at the greeting
 	reread    *nodestatus.Reread
 }
 
-// newMembership reads the kubeconfig. The apiserver need not respond: what this node runs
-// of other sources runs without it.
+// newMembership reads the kubeconfig. The apiserver need not respond: this node runs pods of
+// other sources without it.
 func (n *Node) newMembership() (*membership, error) {
 	if n.cfg.Kubeconfig == "" {
 		return nil, nil
@@ -83,11 +84,11 @@ func (n *Node) newMembership() (*membership, error) {
 	return m, nil
 }
 
-// clusterDir has what podd must know of the cluster when it starts without the apiserver.
+// clusterDir holds what podd must know about the cluster when it starts without the apiserver.
 func (n *Node) clusterDir() string { return filepath.Join(n.cfg.RootDir, "cluster") }
 
-// leaveCluster removes what a cluster had given this node, which is not to come back if the
-// node joins one again.
+// leaveCluster removes everything that a cluster gave this node, so that it does not come back
+// if the node joins a cluster again.
 func (n *Node) leaveCluster() {
 	if n.membership != nil {
 		return
@@ -101,7 +102,7 @@ func (n *Node) leaveCluster() {
 	}
 }
 
-// kubeletAPI is how the kubelet's API is served; the zero value without an apiserver.
+// kubeletAPI says how to serve the kubelet's API. It is the zero value without an apiserver.
 type kubeletAPI struct {
 	address string
 	tls     *tls.Config
@@ -133,12 +134,12 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 	g := kubeletapi.NewGuard(guard)
 	return kubeletAPI{
 		address: c.Address, guard: g.Wrap, trusts: g.Trusts,
-		// Whose certificates count is the guard's to say: a request may have a token instead.
+		// The guard decides which certificates count: a request may have a token instead.
 		tls: &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequestClientCert, MinVersion: c.MinVersion, CipherSuites: c.CipherSuites},
 	}, nil
 }
 
-// systemLogs are shown by the kubelet's API.
+// systemLogs is the directory that the kubelet's API shows.
 const systemLogs = "/var/log"
 
 func (n *Node) kubeletOptions() server.Kubelet {
@@ -149,20 +150,20 @@ func (n *Node) kubeletOptions() server.Kubelet {
 	}
 }
 
-// podObjects are what pods reference: objects, and tokens of service accounts.
+// podObjects holds what pods refer to: objects, and tokens of service accounts.
 type podObjects struct {
 	*objects.Store
-	forget func(pod.UID) // the tokens of a pod
+	forget func(pod.UID) // forgets the tokens of a pod
 }
 
-// Unregister forgets what was known for a pod.
+// Unregister forgets the objects and tokens of a pod.
 func (o podObjects) Unregister(uid pod.UID) {
 	o.Store.Unregister(uid)
 	o.forget(uid)
 }
 
-// statusOf is the status of a pod that is on the node, without a phase until it was looked at;
-// nil if it is not.
+// statusOf returns the status of a pod that is on the node, without a phase until podd has
+// looked at it. It returns nil if the pod is not on the node.
 func (n *Node) statusOf(uid pod.UID) *v1.PodStatus {
 	if p := n.status.Observed(uid); p != nil {
 		return &p.Status
@@ -173,15 +174,15 @@ func (n *Node) statusOf(uid pod.UID) *v1.PodStatus {
 	return nil
 }
 
-// gone passes a pod that was forgotten to the uploader, which deletes its object: once none of
-// its volumes is mounted here any more, as whoever sees the object go counts on.
+// gone passes a forgotten pod to the uploader, which deletes its object. It waits until none of
+// the pod's volumes is mounted here any more: others rely on that once the object is gone.
 func (m *membership) gone(last *v1.Pod) {
 	m.volumes.OnceRemoved(last.UID, func() { m.uploader.Gone(last) })
 	m.mirrors.Wake()
 }
 
-// changed has the Node's status written. Before the registrar is built there is none: its first
-// status has the change.
+// changed makes the registrar write the Node's status. Before the registrar is built it does
+// nothing: the first status will include the change.
 func (m *membership) changed() {
 	if m.registrar != nil {
 		m.registrar.Poke()
@@ -195,7 +196,7 @@ func (m *membership) source(n *Node) *podsource.Source {
 	})
 }
 
-// FollowPods implements podsource.Lister: the uploader sees what the source sees.
+// FollowPods implements podsource.Lister. It also passes the pods to the uploader.
 func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1.Pod, error)) {
 	m.client.FollowPods(ctx, node, func(pods []*v1.Pod, err error) {
 		if err == nil {
@@ -206,7 +207,8 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 	})
 }
 
-// build builds what needs the facts of the runtime, before anything of the second stage runs.
+// build builds the parts that need the facts of the runtime, before any of the second stage
+// runs.
 func (m *membership) build(p *parts) {
 	m.volumes = p.volumes
 	m.podCIDR = p.newPodCIDR()
@@ -220,7 +222,7 @@ func (m *membership) build(p *parts) {
 	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Refresh: p.csi.Refresh, Log: p.log})
 }
 
-// start registers the node, and maintains what the cluster sees of it and its pods.
+// start registers the node, and maintains the cluster's view of it and its pods.
 func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	start(ctx, g, "node status", m.registrar.Run)
 	if m.serving != nil {
@@ -261,7 +263,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	start(ctx, g, "service account tokens", func(ctx context.Context) error { return m.tokens.Run(ctx, objectUser{p.agent, p.volumes}) })
 }
 
-// nodeFacts are what the Node says of this machine.
+// nodeFacts returns the facts that the Node states about this machine.
 func (n *parts) nodeFacts() nodestatus.Facts {
 	f := nodestatus.Facts{
 		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
@@ -283,13 +285,13 @@ func (n *parts) nodeFacts() nodestatus.Facts {
 	return f
 }
 
-// declared are the features that podd has of those that nodes declare. Of the others,
-// InPlacePodVerticalScalingInitContainers is not there: init containers keep what they
-// started with. And ExtendWebSocketsToKubelet would have the apiserver leave to the node
-// the translation of streams, which runtimes do not speak.
+// declared lists the features that podd has among those that nodes can declare.
+// InPlacePodVerticalScalingInitContainers is missing: init containers keep the resources that
+// they started with. ExtendWebSocketsToKubelet is missing because it would make the apiserver
+// leave the translation of streams to the node, and runtimes do not speak them.
 var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
 
-// nodeState is what of the Node may change.
+// nodeState returns the part of the Node's status that may change.
 func (n *parts) nodeState(ctx context.Context) nodestatus.State {
 	n.addresses.Await(ctx)
 	n.lookForAddresses()
@@ -299,14 +301,14 @@ func (n *parts) nodeState(ctx context.Context) nodestatus.State {
 	return s
 }
 
-// newNodeImages is asked by nobody but the node of a cluster.
+// newNodeImages builds the Node's list of images. Only a node in a cluster uses it.
 func (n *parts) newNodeImages() *nodestatus.Images {
 	return nodestatus.NewImages(nodestatus.ImagesConfig{
 		List: n.client.ListImages, Max: n.cfg.StatusMaxImages, MaxAge: n.cfg.StatusReportFrequency, Log: n.log,
 	})
 }
 
-// imageCalls are the runtime's calls that change which images there are.
+// imageCalls notices the runtime calls that change the set of images.
 type imageCalls struct {
 	*cri.Client
 	changed func()
@@ -324,7 +326,8 @@ func (c imageCalls) RemoveImage(ctx context.Context, image string) error {
 	return c.Client.RemoveImage(ctx, image)
 }
 
-// notReady says why the node is not ready, in the kubelet's words where it has some.
+// notReady returns the reason why the node is not ready, in the kubelet's words where it has
+// some.
 func (n *parts) notReady(ctx context.Context) error {
 	if n.supervisor != nil {
 		if err := n.supervisor.Healthy(); err != nil {

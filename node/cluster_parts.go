@@ -13,8 +13,9 @@ import (
 	"podd/volumes"
 )
 
-// clusterParts is what the other parts of the node have of its cluster. alone and member fill it:
-// nothing else asks whether there is a cluster in order to hand one of these over.
+// clusterParts is what the cluster provides to the other parts of the node. alone and member
+// fill it, so that no other code has to ask whether there is a cluster before it passes one of
+// these on.
 type clusterParts struct {
 	remote       objects.Remote
 	tokens       volumes.Tokens
@@ -23,23 +24,23 @@ type clusterParts struct {
 	storage      csi.Cluster
 	accounts     credentials.Accounts // for credential providers
 	sources      []podconfig.Source
-	// node is this Node as the apiserver has it, and reread has it read again before it keeps a
+	// node returns this Node as the apiserver has it. reread reads it again before it keeps a
 	// pod out.
 	node   func() *v1.Node
 	reread func(pod.UID) string
 	labels func() map[string]string
-	// mirror has the static pods shown in the cluster.
+	// mirror shows the static pods in the cluster.
 	mirror func(pods []*pod.Desired, complete bool)
 	// forgetPod is called for a pod that was removed.
 	forgetPod func(pod.UID)
-	// gone is given a pod that was forgotten.
+	// gone is called with the last version of a forgotten pod.
 	gone func(last *v1.Pod)
-	// changed has the Node's status written.
+	// changed makes the registrar write the Node's status.
 	changed  func()
 	problems func() []pod.Problem
 }
 
-// alone is for a podd without an apiserver.
+// alone returns the parts of a podd without an apiserver.
 func (n *Node) alone() clusterParts {
 	return clusterParts{
 		remote: objects.NoRemote, tokens: volumes.NoTokens, trustBundles: volumes.NoTrustBundles,
@@ -49,7 +50,7 @@ func (n *Node) alone() clusterParts {
 	}
 }
 
-// member is for the node of a cluster.
+// member returns the parts of a node in a cluster.
 func (n *Node) member(m *membership) clusterParts {
 	return clusterParts{
 		remote: m.client, tokens: m.tokens, trustBundles: bundlesOf{n}, services: m.services,
@@ -59,13 +60,13 @@ func (n *Node) member(m *membership) clusterParts {
 			if of := m.attached.Node(); of != nil {
 				return of.Labels
 			}
-			return admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels) // what it is registered with
+			return admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels) // the labels it is registered with
 		},
 		mirror: m.mirrors.Desired, forgetPod: m.tokens.Forget, gone: m.gone, changed: m.changed, problems: m.problems,
 	}
 }
 
-// bundlesOf are the trust bundles of the node's objects, which are built later.
+// bundlesOf gives access to the trust bundles in the node's objects, which are built later.
 type bundlesOf struct{ *Node }
 
 // TrustAnchors implements volumes.TrustBundles.

@@ -36,7 +36,7 @@ func (a answers) Log(ctx context.Context, p *v1.Pod, containerID string) (podlog
 	return podlogs.Log{}, fmt.Errorf("the runtime does not have container %s any more", containerID)
 }
 
-// awaitEnd returns when a container that ran has ended, or ctx ends.
+// awaitEnd returns once a container that ran has ended, or when ctx ends.
 func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) {
 	changes, stop := a.status.Changes()
 	defer stop()
@@ -45,7 +45,7 @@ func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) 
 		case shownEnded(p, containerID):
 			return
 		case !shownRunning(p, containerID) && !a.runs(ctx, uid, containerID):
-			return // it was replaced twice meanwhile
+			return // the container was replaced twice meanwhile
 		}
 		select {
 		case <-changes:
@@ -55,8 +55,8 @@ func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) 
 	}
 }
 
-// runs asks the runtime: the status shows a container as waiting while its postStart hook
-// runs. What the runtime does not say is taken for a yes.
+// runs asks the runtime whether a container runs. The status shows a container as waiting while
+// its postStart hook runs. If the runtime does not answer, runs returns true.
 func (a answers) runs(ctx context.Context, uid pod.UID, containerID string) bool {
 	seen, err := a.client.Observe(ctx, uid)
 	return err != nil || slices.ContainsFunc(seen.Containers, func(c pod.Container) bool {
@@ -64,7 +64,7 @@ func (a answers) runs(ctx context.Context, uid pod.UID, containerID string) bool
 	})
 }
 
-// shownEnded says that a pod is gone, or shows that a container of it has ended.
+// shownEnded reports whether a pod is gone, or shows that one of its containers has ended.
 func shownEnded(p *v1.Pod, containerID string) bool {
 	if p == nil {
 		return true

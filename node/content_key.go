@@ -11,11 +11,11 @@ import (
 	"podd/objects"
 )
 
-// contentKey makes hashes of objects' contents comparable with those that an
-// earlier podd of this boot recorded with containers; nil if there is no such key.
-// It is never on a disk: with it, a Secret with few possible values could be
-// guessed from what the runtime stores. If the state directory is on one, changes
-// across a restart of podd go unnoticed, as for manifests with Secrets (ADR 0023).
+// contentKey returns a key for hashes of objects' contents, or nil if there is none. It makes
+// them comparable with the hashes that an earlier podd of this boot recorded with containers.
+// The key is never on a disk: it would let somebody guess a Secret with few possible values
+// from the data that the runtime stores. If the state directory is on a disk, changes across a
+// restart of podd go unnoticed, as for manifests with Secrets (ADR 0023).
 func (n *Node) contentKey() []byte {
 	key, err := keyIn(filepath.Join(n.cfg.StateDir, "objects"))
 	if err != nil {
@@ -40,7 +40,7 @@ func keyIn(dir string) ([]byte, error) {
 		return nil, err
 	}
 	key = make([]byte, objects.KeySize)
-	_, _ = rand.Read(key) // it never fails
+	_, _ = rand.Read(key) // Read never fails
 	if err := atomicfile.Write(path, key, 0o600); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package node assembles podd: it is what "podd run" runs. Only it knows all
-// parts; they know one another through the interfaces that each declares.
+// Package node assembles podd. "podd run" runs it. Only this package knows all parts; they know
+// one another through the interfaces that each declares.
 //
 // There are two stages, with one immutable value between them (ADR 0019):
 //
@@ -11,10 +11,10 @@
 //	          ▼
 //	        parts: cgroups, CRI client, volumes, images, probes, hooks, admission, clean-up
 //
-// Before the greeting manifests are read and validated, and pods show as waiting
-// for the runtime; none is touched. Errors of the configuration or of this machine
-// are returned by New, whether the runtime is available or not.
+// Before the greeting, podd reads and validates manifests and shows their pods as waiting for
+// the runtime. It touches none of them. New returns errors of the configuration or of this
+// machine, whether the runtime is available or not.
 //
-// node/capacity determines capacity and allocatable; node/bundled is the bundled
-// runtime with its network; node/teardown stops a podd from outside.
+// node/capacity determines capacity and allocatable. node/bundled is the bundled runtime with
+// its network. node/teardown stops a podd from outside.
 package node

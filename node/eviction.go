@@ -17,7 +17,8 @@ import (
 	"podd/volumes/usage"
 )
 
-// newEviction builds what keeps the node from running out of memory, disks and processes.
+// newEviction builds the manager that keeps the node from running out of memory, disk space and
+// process IDs.
 func (n *parts) newEviction() *eviction.Manager {
 	c := &n.cfg.Eviction
 	cfg := eviction.Config{
@@ -30,7 +31,7 @@ func (n *parts) newEviction() *eviction.Manager {
 	return eviction.New(cfg)
 }
 
-// startEviction runs it, once pods are adopted.
+// startEviction runs the eviction manager. Call it once pods are adopted.
 func (n *parts) startEviction(ctx context.Context, g *errgroup.Group) {
 	start(ctx, g, "eviction", n.eviction.Run)
 }
@@ -41,14 +42,14 @@ type pressured struct {
 	*parts
 }
 
-// newEvictionMeter measures the machine, and what pods may have of it.
+// newEvictionMeter builds the meter of the machine, and of the part that pods may use.
 func (n *parts) newEvictionMeter() *eviction.Meter {
 	return eviction.NewMeter(eviction.MeterConfig{
 		Kernel: n.kernel, PodsCgroup: n.cgroups.RootPath(), FS: n.meter.FS, SameFS: usage.SameFS, PodsDir: n.dirs().WithDefaults().Pods(), ImagesDir: n.imagesDir, Log: n.log,
 	})
 }
 
-// imagesDir asks the runtime where its images are; "" if it does not say.
+// imagesDir asks the runtime where its images are. It returns "" if the runtime does not say.
 func (n *parts) imagesDir(ctx context.Context) string {
 	found, _, err := n.client.ImageFsInfo(ctx)
 	if err != nil || len(found) == 0 {
@@ -57,8 +58,8 @@ func (n *parts) imagesDir(ctx context.Context) string {
 	return found[0].Mountpoint
 }
 
-// Reclaim removes the containers of pods that have ended (their logs stay, and their
-// statuses are podd's own record), and the images that nobody uses.
+// Reclaim removes the containers of pods that have ended, and unused images. The containers'
+// logs stay, and podd has its own record of the pods' statuses.
 func (o pressured) Reclaim(ctx context.Context) (freed bool, err error) {
 	containers, err := o.removeEnded(ctx)
 	images, imagesErr := o.keep.collector.RemoveUnused(ctx)
@@ -68,8 +69,8 @@ func (o pressured) Reclaim(ctx context.Context) (freed bool, err error) {
 	return containers+images > 0, errors.Join(err, imagesErr)
 }
 
-// removeEnded removes the dead containers of pods that have ended for good, whose statuses no
-// longer depend on them.
+// removeEnded removes the dead containers of pods that have ended for good. Their statuses no
+// longer depend on the containers.
 func (o pressured) removeEnded(ctx context.Context) (removed int, err error) {
 	all, err := o.client.Summaries(ctx)
 	if err != nil {
@@ -79,7 +80,7 @@ func (o pressured) removeEnded(ctx context.Context) (removed int, err error) {
 	for _, s := range all {
 		p := o.status.Pod(s.UID)
 		if p == nil || !pod.Over(p.Status.Phase) || !o.agent.Released(s.UID) {
-			continue // how its containers ended may not be recorded yet
+			continue // the end of its containers may not be recorded yet
 		}
 		for id, state := range s.Containers {
 			if state != pod.ContainerExited {
@@ -100,7 +101,7 @@ type evictable struct{ *parts }
 
 func (e evictable) Active() []*v1.Pod { return e.active() }
 
-// Usage measures memory and processes in the cgroups, disks by their trees.
+// Usage measures memory and processes in the cgroups, and disk usage in the directory trees.
 func (e evictable) Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName) eviction.Usage {
 	var all []stats.PodStats
 	if of == v1.ResourceMemory || of == threshold.ResourcePIDs {
@@ -122,8 +123,8 @@ func (e evictable) Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName
 
 func (e evictable) Evict(uid pod.UID, why pod.Eviction) bool { return e.agent.Evict(uid, why) }
 
-// releasedEvery is upstream's podCleanupPollFreq: what an evicted pod releases at the very
-// end changes no status.
+// releasedEvery is upstream's podCleanupPollFreq. Polling is needed because the last releases
+// of an evicted pod change no status.
 const releasedEvery = time.Second
 
 // Released waits for the pod's worker to release its volumes and its cgroup.
@@ -142,13 +143,13 @@ func (e evictable) Released(ctx context.Context, uid pod.UID) {
 	}
 }
 
-// pressures are the Node's conditions.
+// pressures returns the Node's pressure conditions.
 func (n *parts) pressures() (memory, disk, pids bool) {
 	under := n.eviction.Conditions()
 	return slices.Contains(under, v1.NodeMemoryPressure), slices.Contains(under, v1.NodeDiskPressure), slices.Contains(under, v1.NodePIDPressure)
 }
 
-// memoryAlarm implements eviction.Alarm: the kernel watches the machine's memory and that of
+// memoryAlarm implements eviction.Alarm. The kernel watches the memory of the machine and of
 // all pods.
 type memoryAlarm struct {
 	*kernel.Alarm

@@ -13,26 +13,26 @@ import (
 	"podd/status"
 )
 
-// Facts are what is known of the node only once the runtime has responded for the
-// first time. They do not change while podd runs, and are read-only.
+// Facts are the properties of the node that podd knows only once the runtime has responded for
+// the first time. They do not change while podd runs, and are read-only.
 type Facts struct {
 	// Runtime is the runtime's name and version.
 	Runtime cri.Version
-	// CgroupDriver is the runtime's if it reports one, else the configured one.
+	// CgroupDriver is the driver that the runtime reports, or else the configured one.
 	CgroupDriver cgroup.Driver
 	// Handlers are the runtime handlers that a RuntimeClass may name, with their
 	// features (recursive read-only mounts, user namespaces); empty if the runtime
 	// does not report them.
 	Handlers []cri.Handler
-	// RecursiveReadOnly: the default handler supports recursive read-only mounts.
+	// RecursiveReadOnly says that the default handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
-	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict.
+	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
 	// PauseProfile is the seccomp profile of sandboxes; "" for the runtime's default.
 	PauseProfile string
 }
 
-// imports reports whether image archives can be imported into this runtime.
+// imports reports whether this runtime can import image archives.
 func (f Facts) imports() bool { return f.Runtime.Name == "containerd" }
 
 // status returns the facts that statuses show, with the node's addresses.
@@ -40,7 +40,7 @@ func (f Facts) status(addresses []string) status.Options {
 	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(addresses), RecursiveReadOnly: f.RecursiveReadOnly}
 }
 
-// learn queries a runtime that has responded for the other facts.
+// learn queries the other facts of a runtime that has responded.
 func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 	f := Facts{Runtime: version, CgroupDriver: cgroup.Driver(n.cfg.CgroupDriver)}
 	s, err := n.conn.Status(ctx)
@@ -64,9 +64,9 @@ func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 	return f
 }
 
-// pauseProfile writes the seccomp profile of the pause process, if it is known how that one
-// is started and what it needs: by the bundled runtime, whose settings an administrator may
-// have changed, from podd's own image.
+// pauseProfile writes the seccomp profile of the pause process. It does so only if podd knows
+// how that process is started and what it needs: by the bundled runtime, from podd's own image.
+// It asks the runtime, because an administrator may have changed its settings.
 func (n *Node) pauseProfile(ctx context.Context) (path string) {
 	if n.network == nil || n.own.SandboxImage != bundle.PauseImage {
 		return ""

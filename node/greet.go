@@ -17,13 +17,13 @@ import (
 	"podd/node/bundled"
 )
 
-// askAgain is the interval between attempts to reach a runtime that does not respond;
-// the bundled one notifies podd when it is ready.
+// askAgain is the interval between attempts to reach a runtime that does not respond. The
+// bundled runtime notifies podd when it is ready.
 const askAgain = 500 * time.Millisecond
 
-// connect builds the connection to the container runtime: the configured one, or the
-// bundled one with its supervisor. The bundled one may also be configured, which is
-// how systemd runs it: podd manages its network all the same.
+// connect builds the connection to the container runtime: the configured one, or the bundled
+// one with its supervisor. The bundled runtime may also be configured as the endpoint, as
+// systemd runs it. podd then still manages its network.
 func (n *Node) connect() error {
 	cfg, own := n.cfg, "unix://"+bundle.Socket(n.cfg.StateDir)
 	endpoint := cfg.RuntimeEndpoint
@@ -40,7 +40,7 @@ func (n *Node) connect() error {
 	var err error
 	root := cfg.RootDir
 	if endpoint == own {
-		root = n.own.RuntimeRootDir // whose pods the runtime's are is known for as long as they are
+		root = n.own.RuntimeRootDir // the ID must last as long as the runtime's pods
 	}
 	if n.signature, err = signatureOf(root); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (n *Node) connect() error {
 	return err
 }
 
-// newSupervisor builds what keeps the bundled runtime running.
+// newSupervisor builds the supervisor that keeps the bundled runtime running.
 func (n *Node) newSupervisor() error {
 	r, err := n.bundledRuntime()
 	if err != nil {
@@ -84,8 +84,8 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 	return r, err
 }
 
-// noteRuntime records when the process of a runtime that became ready started.
-// Nothing reads it before the greeting; the newest one counts.
+// noteRuntime records when the process of a newly ready runtime started. Nothing reads it
+// before the greeting. Only the newest record counts.
 func (n *Node) noteRuntime(began time.Time) {
 	select {
 	case <-n.runtimeUp:
@@ -94,8 +94,8 @@ func (n *Node) noteRuntime(began time.Time) {
 	n.runtimeUp <- began // capacity 1, and one caller at a time
 }
 
-// followRuntime waits for the runtime's first response, determines the facts, and
-// then builds and runs the second stage, in g.
+// followRuntime waits for the runtime's first response, determines the facts, and then builds
+// the second stage and runs it in g.
 func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started time.Time) error {
 	shared := make(chan struct{})
 	g.Go(func() error { defer close(shared); n.renewNetwork(ctx); return nil })
@@ -131,7 +131,7 @@ func (n *Node) followRuntime(ctx context.Context, g *errgroup.Group, started tim
 	return n.pleg.Run(ctx, lister{p.client, n.files})
 }
 
-// greet queries the runtime's version until it responds; its error is ctx's.
+// greet queries the runtime's version until it responds. Its only error is ctx's.
 func (n *Node) greet(ctx context.Context) (Facts, error) {
 	said := ""
 	for {
@@ -155,7 +155,7 @@ func (n *Node) greet(ctx context.Context) (Facts, error) {
 	}
 }
 
-// greeted returns the agent's parts; it waits a second for them at most.
+// greeted returns the agent's parts. It waits at most a second for them.
 func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
 	select {
 	case p := <-n.ready:
@@ -168,9 +168,9 @@ func (n *Node) greeted(ctx context.Context) (agent.Parts, error) {
 	}
 }
 
-// renewNetwork sets up what all pods of the default network share, if the runtime is
-// already running: an older podd may have set up less, and reloading a firewall may
-// have removed it. A runtime that starts later does so itself.
+// renewNetwork sets up the shared part of the default pod network if the runtime is already
+// running. An older podd may have set up less, and reloading a firewall may have removed it. A
+// runtime that starts later does this itself.
 func (n *Node) renewNetwork(ctx context.Context) {
 	if n.network == nil {
 		return
@@ -183,7 +183,7 @@ func (n *Node) renewNetwork(ctx context.Context) {
 	}
 }
 
-// recovered is called when the runtime responds again after it did not.
+// recovered is called when the runtime responds again after an outage.
 func (n *Node) recovered() {
 	n.agent.WakeAll()
 	n.runtimeBack.Notify()

@@ -10,13 +10,12 @@ import (
 	"podd/server"
 )
 
-// loopPatience is how long the sync loop may take to respond: it only moves values
-// and never blocks for long.
+// loopPatience is how long the sync loop may take to respond. It only moves values, and never
+// blocks for long.
 const loopPatience = 2 * time.Second
 
-// checks are the named parts of /livez, /healthz and /readyz. A restart of podd helps
-// against a sync loop that hangs; it does not help against a broken runtime or
-// network.
+// checks returns the named parts of /livez, /healthz and /readyz. A restart of podd helps if
+// the sync loop hangs. It does not help if the runtime or the network is broken.
 func (n *Node) checks() []server.Check {
 	return []server.Check{
 		{Name: "syncloop", Func: n.syncLoopHealth, Level: server.Live},
@@ -57,7 +56,7 @@ func (n *Node) silence(err error) error {
 	return err
 }
 
-// networkHealth checks the default network, which can report what is missing, and the
+// networkHealth checks the default network, which can name what is missing, and then the
 // runtime, which decides.
 func (n *Node) networkHealth(ctx context.Context) error {
 	if n.network != nil {
@@ -82,8 +81,8 @@ func (n *Node) sourcesHealth(context.Context) error {
 	return nil
 }
 
-// watchdog is the check for systemd's watchdog: the sync loop responds, and the
-// runtime was in contact recently enough for pleg.
+// watchdog is the check for systemd's watchdog: the sync loop responds, and pleg's last contact
+// with the runtime is recent enough.
 func (n *Node) watchdog() error {
 	if err := n.syncLoopHealth(context.Background()); err != nil {
 		return err

@@ -22,21 +22,22 @@ import (
 	"podd/server/kubeletapi"
 )
 
-// clientIdentity is by what podd authenticates at its apiserver.
+// clientIdentity is how podd authenticates to its apiserver.
 type clientIdentity struct {
 	client *apiserver.Client
-	// rotation is nil if podd requests no client certificate: the kubeconfig's is used.
+	// rotation is nil if podd requests no client certificate and uses the kubeconfig's.
 	rotation *identity.Rotation
 }
 
 func (n *Node) userAgent() string { return "podd/" + n.own.Version.Version }
 
-// subject is whom both certificates name (the Node authorizer, and upstream's signers).
+// subject is the name in both certificates (the Node authorizer and upstream's signers require
+// it).
 func (n *Node) subject() pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + n.cfg.NodeName, Organization: []string{"system:nodes"}}
 }
 
-// newClientIdentity reads the certificate that an earlier podd, or a kubelet, has got.
+// newClientIdentity reads the certificate that an earlier podd, or a kubelet, obtained.
 func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, error) {
 	i := &clientIdentity{client: client}
 	kubeconfig, bootstrap := n.cfg.Kubeconfig, n.cfg.BootstrapKubeconfig
@@ -50,7 +51,7 @@ func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, err
 		}
 		return errors.Join(apiserver.WriteKubeconfig(kubeconfig, bootstrap, store.Path()), client.Reload())
 	}
-	initial, _ := identity.ParsePair(client.Certificate()) // none, if it authenticates by something else
+	initial, _ := identity.ParsePair(client.Certificate()) // nil if it authenticates by something else
 	i.rotation = identity.New(identity.Config{
 		Store: store, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName, Once: !n.cfg.RotateCertificates,
 		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: n.subject()} },
@@ -58,7 +59,7 @@ func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, err
 			if valid || bootstrap == "" {
 				return client
 			}
-			// Only now: kubeadm removes the file when the node has joined.
+			// Connect only now: kubeadm removes the file when the node has joined.
 			other, err := apiserver.Connect(apiserver.Config{Kubeconfig: bootstrap, UserAgent: n.userAgent(), Log: n.log})
 			if err != nil {
 				n.log.Warn("cannot use the bootstrap kubeconfig", "error", err)
@@ -91,7 +92,7 @@ func (i *clientIdentity) start(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
-// problems are what keeps podd from having new credentials.
+// problems returns what keeps podd from new credentials, and the Lease's problems.
 func (m *membership) problems() []pod.Problem {
 	all := append(m.client.Problems(), m.lease.Problems()...)
 	if m.identity.rotation != nil {
@@ -106,13 +107,13 @@ func (m *membership) problems() []pod.Problem {
 // servingIdentity is the serving certificate that podd requests.
 type servingIdentity struct {
 	rotation *identity.Rotation
-	// registrar has the Node, for whose addresses the certificate is; nil before it is
-	// registered.
+	// registrar has the Node. The certificate is for the Node's addresses. It is nil before the
+	// Node is registered.
 	registrar atomic.Pointer[nodestatus.Registrar]
-	seen      []v1.NodeAddress // by look
+	seen      []v1.NodeAddress // used only by look
 }
 
-// servingCertificate returns what tls.Config.GetCertificate is to be.
+// servingCertificate returns the value for tls.Config.GetCertificate.
 func (n *Node) servingCertificate() (get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
 	c := &n.cfg.API
 	if c.RequestCertificate {
@@ -150,8 +151,8 @@ func (n *Node) newServingIdentity() *servingIdentity {
 	return s
 }
 
-// template asks for the Node's addresses, which the cluster's approvers compare it with; it
-// is nil while there is no IP address among them, as upstream's.
+// template requests a certificate for the Node's addresses; the cluster's approvers compare the
+// request with them. It is nil while none of them is an IP address, as upstream's.
 func (s *servingIdentity) template(subject pkix.Name) *x509.CertificateRequest {
 	registrar := s.registrar.Load()
 	if registrar == nil || registrar.Registration() == nil {
@@ -184,8 +185,8 @@ func servingTemplate(subject pkix.Name, addresses []v1.NodeAddress) *x509.Certif
 	return t
 }
 
-// look has the certificate renewed if the Node's addresses have changed. The registrar
-// calls it, and nobody else.
+// look renews the certificate if the Node's addresses have changed. Only the registrar calls
+// it.
 func (s *servingIdentity) look() {
 	if s == nil {
 		return
@@ -200,7 +201,7 @@ func (s *servingIdentity) look() {
 	}
 }
 
-// get is for tls.Config.GetCertificate, with the kubelet's words.
+// get implements tls.Config.GetCertificate. Its error has the kubelet's words.
 func (s *servingIdentity) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := s.rotation.Current(); c != nil {
 		return c, nil
@@ -208,8 +209,8 @@ func (s *servingIdentity) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no serving certificate available for the kubelet")
 }
 
-// run keeps the certificate valid, once the Node is there: whoever approves the request
-// looks at it.
+// run keeps the certificate valid once the Node exists: whoever approves the request looks at
+// the Node.
 func (s *servingIdentity) run(ctx context.Context, registrar *nodestatus.Registrar) error {
 	select {
 	case <-registrar.Registered():

@@ -23,17 +23,17 @@ import (
 	"podd/volumes/usage"
 )
 
-// leastFree is how many bytes of a disk podd keeps free by removing unused images,
-// whatever the percentages are.
+// leastFree is how many bytes of a disk podd keeps free by removing unused images, regardless
+// of the configured percentages.
 const leastFree = 1 << 30
 
-// housekeeping are the parts that limit disk usage; built with the images.
+// housekeeping holds the parts that limit disk usage. They are built with the images.
 type housekeeping struct {
 	collector *gc.Collector
 	rotator   *logrotate.Rotator
 }
 
-// run starts them; the runtime has responded.
+// run starts the parts. The runtime must have responded.
 func (h *housekeeping) run(ctx context.Context, g *errgroup.Group) {
 	start(ctx, g, "image garbage collection", h.collector.Run)
 	start(ctx, g, "log rotation", h.rotator.Run)
@@ -58,8 +58,8 @@ func (n *parts) newImages(waker images.Waker) error {
 	return nil
 }
 
-// newArchives imports through containerd's own API, on the same socket as CRI. It
-// connects at the first import, and stays connected as long as podd runs.
+// newArchives builds the image directory. It imports through containerd's own API, on the same
+// socket as CRI. It connects at the first import, and stays connected as long as podd runs.
 func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 	dir := n.own.ImageDir
 	if dir == "" {
@@ -77,8 +77,7 @@ func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
 	})
 }
 
-// newKeyring reads the configuration of credential provider plugins, if there is
-// one.
+// newKeyring reads the configuration of credential provider plugins, if one exists.
 func (n *Node) newKeyring() (*credentials.Keyring, error) {
 	cfg := credentials.Config{RootDir: n.cfg.RootDir, Recorder: n.recorder, Log: n.log}
 	cfg.Secret = func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
@@ -116,7 +115,7 @@ func (n *parts) newCollector() *gc.Collector {
 
 var errNoImageDisk = errors.New("the container runtime does not say where its images are")
 
-// imageDisk is the file system of the runtime's images.
+// imageDisk returns the file system of the runtime's images.
 func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 	found, _, err := n.client.ImageFsInfo(ctx)
 	if err != nil {
@@ -135,8 +134,8 @@ func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 	return d, nil
 }
 
-// wantedImages returns the images that a pod or the image directory refers to, and
-// false until every source is ready.
+// wantedImages returns the images that a pod or the image directory refers to. It returns false
+// until every source is ready.
 func (n *parts) wantedImages() ([]string, bool) {
 	all := n.archives.Refs()
 	if n.network != nil {
@@ -155,8 +154,8 @@ func (n *parts) wantedImages() ([]string, bool) {
 	return all, n.config.SeenAll()
 }
 
-// diskUsage summarizes what uses the file system of the images, as far as that can be
-// determined at a bounded cost.
+// diskUsage summarizes the usage of the images' file system, as far as podd can determine it at
+// a bounded cost.
 func (n *parts) diskUsage(ctx context.Context) string {
 	disk, err := n.imageDisk(ctx)
 	if err != nil {
@@ -191,12 +190,12 @@ func (n *parts) diskUsage(ctx context.Context) string {
 // archives is the image directory, if the runtime can import archives.
 type archives struct {
 	*archive.Dir
-	imports bool // into this runtime
+	imports bool // whether this runtime can import archives
 }
 
 func (a archives) WaitBriefly(ctx context.Context) error {
 	if !a.imports {
-		return nil // nothing can be imported
+		return nil // this runtime cannot import
 	}
 	return a.Dir.WaitBriefly(ctx)
 }

@@ -15,8 +15,7 @@ import (
 	"podd/internal/pod"
 )
 
-// inspector compares what the runtime was given for a pod with what its manifest asks
-// for.
+// inspector compares the settings that the runtime was given for a pod with its manifest.
 type inspector struct {
 	runtime cri.Version
 	client  interface {
@@ -86,8 +85,8 @@ var namespaceFiles = map[specs.LinuxNamespaceType]string{
 	specs.UTSNamespace: "uts", specs.UserNamespace: "user", specs.CgroupNamespace: "cgroup", specs.TimeNamespace: "time",
 }
 
-// onNode reports whether a namespace is podd's own, which is the node's. That is
-// unknown if its process has exited.
+// onNode reports whether a namespace is podd's own, which is the node's. known is false if the
+// namespace's process has exited.
 func onNode(n specs.LinuxNamespace) (own, known bool) {
 	own, known = sameFile(n.Path, "/proc/self/ns/"+namespaceFiles[n.Type])
 	return own, known

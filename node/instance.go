@@ -16,16 +16,16 @@ import (
 	"podd/volumes"
 )
 
-// instanceBytes is the length of an identity, enough for it to be unique.
+// instanceBytes is the length of an identity. It is long enough to be unique.
 const instanceBytes = 8
 
-// signature is the ID of an instance, and the file that has it.
+// signature is the ID of an instance, and the file that holds it.
 type signature struct{ id, file string }
 
-// signatureOf returns the ID of the instance that owns a root directory. Everything
-// that it creates through a runtime carries the ID, which is made at the first
-// start and survives restarts and reboots. If the root directory is lost, so is
-// the ID: what the runtime still has then belongs to another instance.
+// signatureOf returns the ID of the instance that owns a root directory. The ID is made at the
+// first start and survives restarts and reboots. Everything that the instance creates through a
+// runtime carries the ID. If the root directory is lost, so is the ID: whatever the runtime
+// still has then belongs to another instance.
 func signatureOf(rootDir string) (signature, error) {
 	file := filepath.Join(rootDir, "instance")
 	for range 2 {
@@ -54,8 +54,8 @@ func parseInstance(file, text string) (string, error) {
 	return id, nil
 }
 
-// makeInstance creates the file, unless another process did. It is synced to disk,
-// once in a root directory's life: otherwise the runtime's records could outlive it.
+// makeInstance creates the file, unless another process has. It syncs the file to disk, once in
+// a root directory's life: otherwise the runtime's records could outlive the ID.
 func makeInstance(rootDir, file string) error {
 	if err := os.MkdirAll(rootDir, 0o711); err != nil {
 		return err
@@ -81,8 +81,8 @@ func makeInstance(rootDir, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// settleEndpoint returns an error if pods still run on the runtime of the last start
-// and the endpoint has changed: they would run twice.
+// settleEndpoint returns an error if the endpoint has changed while pods still run on the
+// runtime of the last start: they would run twice.
 func (n *Node) settleEndpoint() error {
 	file := filepath.Join(n.cfg.RootDir, "endpoint")
 	now := realSocket(n.conn.Endpoint())
@@ -111,8 +111,8 @@ func (n *Node) settleEndpoint() error {
 	return nil
 }
 
-// realSocket returns the endpoint with the symlinks in its socket's path resolved,
-// as far as it exists: /var/run is /run.
+// realSocket returns the endpoint with the symlinks in its socket's path resolved, as far as
+// the path exists: /var/run is /run.
 func realSocket(endpoint string) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -121,8 +121,8 @@ func realSocket(endpoint string) string {
 	return "unix://" + path
 }
 
-// runningPods returns podd's pods with processes in their cgroups, whichever runtime
-// and cgroup driver created these.
+// runningPods returns podd's pods that have processes in their cgroups, whichever runtime and
+// cgroup driver created the cgroups.
 func (n *Node) runningPods() ([]pod.UID, error) {
 	uids, err := volumes.Pods(n.cfg.RootDir)
 	errs := []error{err}

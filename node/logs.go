@@ -24,8 +24,8 @@ func (n *parts) newRotator() *logrotate.Rotator {
 	})
 }
 
-// sizeOf adds up the disk usage of the files below dir on its own file system;
-// complete is false if there were too many.
+// sizeOf adds up the disk usage of the files below dir on dir's own file system. complete is
+// false if there are more than maxSized.
 func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {
@@ -52,10 +52,10 @@ func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
 	return size, left >= 0
 }
 
-// logRemovalsDir has the checkpoints of logs to be removed.
+// logRemovalsDir holds the checkpoints of pending log removals.
 func (n *Node) logRemovalsDir() string { return filepath.Join(n.cfg.RootDir, "log-removals") }
 
-// adoptLogRemovals moves the checkpoints of an earlier podd, which kept them in another
+// adoptLogRemovals moves the checkpoints of an earlier podd, which stored them in another
 // directory.
 func (n *Node) adoptLogRemovals() {
 	err := os.Rename(filepath.Join(n.cfg.RootDir, "graves"), n.logRemovalsDir())

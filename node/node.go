@@ -45,32 +45,31 @@ import (
 
 // Config configures a Node.
 type Config struct {
-	// Kubelet is the configuration; its directories are resolved.
+	// Kubelet is the configuration, with resolved directories.
 	Kubelet *config.Config
-	// RuntimeDir, Bridge and SandboxImage are the bundled runtime's, as is RuntimeRootDir,
-	// its root directory; "" means Kubelet's.
+	// RuntimeDir, Bridge and SandboxImage configure the bundled runtime. RuntimeRootDir is its
+	// root directory; "" means Kubelet's.
 	RuntimeDir, RuntimeRootDir, Bridge, SandboxImage string
-	// ImageDir has archives to import; "" means images in the runtime's root directory.
+	// ImageDir holds archives to import; "" means images in the runtime's root directory.
 	ImageDir string
-	// ContainerLogsDir has links to the containers' logs.
+	// ContainerLogsDir holds links to the containers' logs.
 	ContainerLogsDir string
-	// AsKubelet: podd runs under the name kubelet.
+	// AsKubelet says that podd runs under the name kubelet.
 	AsKubelet  bool
 	Validation manifest.Validation
 	Version    server.Version
 	Log        *slog.Logger
-	// Flags are those of the command line, without secrets; SetVerbosity sets Log's. Both
-	// may be nil.
+	// Flags returns the flags of the command line, without secrets. SetVerbosity sets the
+	// verbosity of Log. Both may be nil.
 	Flags        func() map[string]string
 	SetVerbosity func(level int)
-	// ImportLog is the log of imports, which are also reported to ImportProgress, if
-	// set.
+	// ImportLog is the log of imports. If ImportProgress is set, it receives them, too.
 	ImportLog      *slog.Logger
 	ImportProgress func(archive.Progress)
 }
 
-// Node is the first stage: what does not depend on the runtime. Create it with New,
-// Run it once.
+// Node is the first stage: the parts that do not depend on the runtime. Create it with New, Run
+// it once.
 type Node struct {
 	cfg *config.Config
 	own Config
@@ -83,7 +82,7 @@ type Node struct {
 	addresses   *nodestatus.Addresses
 
 	registry     *prometheus.Registry
-	probeMetrics *prometheus.Registry // what /metrics/probes shows
+	probeMetrics *prometheus.Registry // for /metrics/probes
 	notifier     *systemd.Notifier
 	recorder     *events.Recorder
 	status       *status.Writer
@@ -101,22 +100,22 @@ type Node struct {
 	membership   *membership // nil without a cluster
 	cluster      clusterParts
 
-	// supervisor is nil if an endpoint is configured: the runtime is then started by
-	// others. network is nil if that runtime is not the bundled one.
+	// supervisor is nil if an endpoint is configured: somebody else starts the runtime then.
+	// network is nil if that runtime is not the bundled one.
 	supervisor *bundle.Supervisor
 	network    *cni.Network
 
-	// runtimeUp receives when the process of a runtime that became ready started;
-	// zero if unknown.
+	// runtimeUp receives the time when the process of a newly ready runtime started; zero if
+	// unknown.
 	runtimeUp chan time.Time
-	// runtimeBack is poked when the runtime responds again after it did not.
+	// runtimeBack is notified when the runtime responds again after an outage.
 	runtimeBack wake.Signal
 	// ready receives the agent's parts, once.
 	ready chan agent.Parts
 }
 
-// New builds the first stage, bottom up, and starts nothing. Its errors are those of
-// the configuration and of this machine.
+// New builds the first stage, bottom up, and starts nothing. Its errors come from the
+// configuration and from this machine.
 func New(c Config) (*Node, error) {
 	cfg := c.Kubelet
 	c.RuntimeRootDir = cmp.Or(c.RuntimeRootDir, cfg.RootDir)
@@ -172,8 +171,7 @@ func New(c Config) (*Node, error) {
 	return n, n.newServer()
 }
 
-// newSources builds the sources of pods; if two desire the same name, the earlier
-// one gets it.
+// newSources builds the sources of pods. If two desire the same name, the earlier source wins.
 func (n *Node) newSources() []podconfig.Source {
 	var sources []podconfig.Source
 	if n.cfg.StaticPodPath != "" {
@@ -234,7 +232,7 @@ func (n *Node) newServer() error {
 	return nil
 }
 
-// claim locks the root directories, and records what podd runtime stop needs.
+// claim locks the root directories, and records the data that podd runtime stop needs.
 func (n *Node) claim() error {
 	a := instance.Agent{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
 	if n.network == nil {
@@ -288,7 +286,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// start runs a part until ctx, the group's, ends.
+// start runs a part until the group's ctx ends.
 func start(ctx context.Context, g *errgroup.Group, name string, run func(context.Context) error) {
 	g.Go(func() error {
 		err := run(ctx)

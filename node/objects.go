@@ -86,7 +86,7 @@ func storageOfClaim(c *v1.PersistentVolumeClaim, state claims.ClaimState) *serve
 	return s
 }
 
-// describeStorage describes a volume, for itself and for its claim.
+// describeStorage describes a volume, both in its own entry and in its claim's.
 func describeStorage(s *server.StorageInfo, v *v1.PersistentVolume) {
 	s.Capacity = v.Spec.Capacity.Storage().String()
 	short := map[v1.PersistentVolumeAccessMode]string{v1.ReadWriteOnce: "RWO", v1.ReadOnlyMany: "ROX", v1.ReadWriteMany: "RWX", v1.ReadWriteOncePod: "RWOP"}

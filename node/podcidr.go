@@ -8,11 +8,11 @@ import (
 	"podd/internal/wake"
 )
 
-// settleTime bounds how long a runtime takes to read a configuration of its network that has
-// changed: it is told by the kernel (inotify), and says nothing of it.
+// settleTime bounds how long a runtime may take to read a changed network configuration. It
+// learns of the change from the kernel (inotify) and reports nothing.
 const settleTime = 5 * time.Second
 
-// newPodCIDR builds what takes up the Node's podCIDRs.
+// newPodCIDR builds the part that applies the Node's podCIDRs.
 func (n *parts) newPodCIDR() *cni.PodCIDR {
 	cfg := cni.PodCIDRConfig{Configured: n.cfg.PodCIDR, Log: n.log, Settled: n.awaitNetwork, Changed: func() {
 		n.cluster.changed()
@@ -26,8 +26,8 @@ func (n *parts) newPodCIDR() *cni.PodCIDR {
 	return cni.NewPodCIDR(cfg)
 }
 
-// awaitNetwork returns when the runtime says that pods can have a network, or has not said it
-// for long: the node's status tells why.
+// awaitNetwork returns once the runtime says that pods can have a network, or after settleTime.
+// The node's status has the reason then.
 func (n *parts) awaitNetwork(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -39,8 +39,8 @@ func (n *parts) awaitNetwork(ctx context.Context) {
 	}
 }
 
-// awaitPodCIDR has the bundled runtime make no pod network before the cluster has given this
-// node a podCIDR, unless one was configured, or given in an earlier run.
+// awaitPodCIDR keeps the bundled runtime from making a pod network before this node has a
+// podCIDR: a configured one, one given in an earlier run, or the one that the cluster gives it.
 func (n *Node) awaitPodCIDR() error {
 	if n.membership == nil || n.network == nil {
 		return nil

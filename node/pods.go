@@ -35,16 +35,15 @@ import (
 	"podd/volumes/usage"
 )
 
-// loopback is where probes and hooks without a host reach containers on the node's own
-// network where there is no cluster: a program that only listens on 127.0.0.1 is
-// healthy. A kubelet without an apiserver has no address for such pods in their
-// status, and dials an empty host, which is the same (pkg/kubelet,
-// generateAPIPodStatus; its HTTP hooks fail there). An empty host would also be sent
-// as the Host header, which many servers reject.
+// loopback is the address where, without a cluster, probes and hooks that name no host reach
+// containers on the node's own network. A program that only listens on 127.0.0.1 is healthy. A
+// kubelet without an apiserver has no address for such pods in their status and dials an empty
+// host, which is the same (pkg/kubelet, generateAPIPodStatus; its HTTP hooks fail there). An
+// empty host would also be sent as the Host header, which many servers reject.
 const loopback = "127.0.0.1"
 
-// hostIP is loopback, or in a cluster the node's address, which is the podIP of such pods: by
-// it their Services reach them.
+// hostIP returns loopback, or in a cluster the node's address. That is the podIP of such pods,
+// and Services reach them by it.
 func (n *Node) hostIP() string {
 	if n.membership != nil {
 		if all := n.addresses.Now(); len(all) > 0 {
@@ -54,8 +53,8 @@ func (n *Node) hostIP() string {
 	return loopback
 }
 
-// parts is the second stage: what runs pods, on the runtime that the facts describe.
-// It is built on the first.
+// parts is the second stage: it runs pods on the runtime that the facts describe. It is built
+// on the first stage.
 type parts struct {
 	*Node
 	facts Facts
@@ -67,7 +66,7 @@ type parts struct {
 	csi     *csi.Volumes
 	devices *devices.Manager
 	claims  *dra.Manager // nil without a cluster
-	// podClaims and shownClaims are claims, for the agent and the pod resources API.
+	// podClaims and shownClaims are claims as the agent and the pod resources API see it.
 	podClaims   agent.Claims
 	shownClaims podresources.Claims
 	volumes     *volumes.Mounter
@@ -79,7 +78,7 @@ type parts struct {
 	admission   *admission.Gate
 	archives    *archive.Dir
 	images      *images.Puller
-	// nodeImages are those that the Node shows.
+	// nodeImages are the images that the Node shows.
 	nodeImages *nodestatus.Images
 	prober     *prober.Prober
 	hooks      *hooks.Runner
@@ -143,7 +142,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	n.problems.add(p.archives.Problems)
 	p.prober = prober.New(prober.Config{
 		Execer: p.client, Waker: wake, Events: n.recorder,
-		// Probe results are only valid within a boot: containers do not survive it.
+		// Probe results are valid only within a boot: containers do not survive it.
 		StateDir: filepath.Join(n.cfg.StateDir, "probes"),
 		Budget:   n.budget,
 		Log:      n.log, Metrics: n.registry, PerProbe: n.probeMetrics,
@@ -152,7 +151,7 @@ func (n *Node) assemble(facts Facts) (*parts, error) {
 	return p, nil
 }
 
-// specOptions are the node's settings for sandboxes and containers.
+// specOptions returns the node's settings for sandboxes and containers.
 func (n *Node) specOptions(facts Facts) spec.Options {
 	cfg := n.cfg
 	return spec.Options{
@@ -164,12 +163,12 @@ func (n *Node) specOptions(facts Facts) spec.Options {
 	}.WithDefaults()
 }
 
-// dirs are the directories of pods' files.
+// dirs returns the directories of pods' files.
 func (n *Node) dirs() podfs.Dirs {
 	return podfs.Dirs{Root: n.cfg.RootDir, PodLogs: n.cfg.PodLogsDir, ContainerLogs: n.own.ContainerLogsDir}
 }
 
-// inputs returns what computes the environment of pods.
+// inputs returns the resolver that computes the environment of pods.
 func (n *parts) inputs() *podenv.Resolver {
 	cfg := n.cfg
 	return podenv.New(podenv.Config{
@@ -180,7 +179,7 @@ func (n *parts) inputs() *podenv.Resolver {
 	})
 }
 
-// configuredResolvConf returns nil for the default, for which podenv looks for
+// configuredResolvConf returns nil for the default path. podenv then looks for
 // systemd-resolved's real file.
 func configuredResolvConf(path string) *string {
 	if path == "/etc/resolv.conf" {
@@ -200,7 +199,7 @@ func (n *parts) forAgent() agent.Parts {
 	}
 }
 
-// start runs the second stage in g, except for what waits until pods are adopted.
+// start runs the second stage in g, except for the parts that wait until pods are adopted.
 // started is a time before this podd's first call to the runtime.
 func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time) {
 	if n.network != nil {
@@ -230,7 +229,7 @@ func (n *parts) start(ctx context.Context, g *errgroup.Group, started time.Time)
 	}
 }
 
-// sandboxImage is the image of all sandboxes, if podd chooses it and can import it.
+// sandboxImage returns the image of all sandboxes, if podd chooses it and can import it.
 func (n *parts) sandboxImage() sandboxImage {
 	if n.network == nil || !n.facts.imports() {
 		return sandboxImage{}
@@ -250,9 +249,8 @@ func (n *parts) recheckArchives(ctx context.Context) error {
 	}
 }
 
-// awaitSandboxImage delays pods, on a machine's first start only, until the image
-// that every sandbox needs was imported from the image directory, or is known not to
-// be there.
+// awaitSandboxImage delays pods, on a machine's first start only. It waits until the image that
+// every sandbox needs was imported from the image directory, or is known to be missing there.
 func (n *parts) awaitSandboxImage(ctx context.Context) {
 	settled := make(chan struct{})
 	go func() {

@@ -15,12 +15,12 @@ import (
 // (pkg/kubelet/events, FailedValidation).
 const reasonManifest = "FailedValidation"
 
-// reasonWarning is podd's own, for a manifest that runs but is probably not what its
-// author meant.
+// reasonWarning is podd's own reason, for a manifest that runs but probably not as its author
+// meant.
 const reasonWarning = "ManifestWarning"
 
-// tellProblems emits an event for each new problem of a manifest. The log, the metric
-// and podd ps get it from podconfig itself.
+// tellProblems emits an event for each new problem of a manifest. podconfig itself informs the
+// log, the metric and podd ps.
 func (n *Node) tellProblems(ctx context.Context) error {
 	changes, stop := n.config.Changes()
 	defer stop()
@@ -48,7 +48,7 @@ func (n *Node) tellProblems(ctx context.Context) error {
 	}
 }
 
-// concerned returns the pod that a problem is about, or else its manifest.
+// concerned returns the pod that a problem is about, or else the manifest.
 func concerned(p pod.Problem) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(p.Pod, "/"); ok {
 		return namespace, name
@@ -56,9 +56,8 @@ func concerned(p pod.Problem) (namespace, name string) {
 	return "", p.Origin
 }
 
-// problems lists the problems of manifests, of registry credentials, of image
-// archives, and of pending unmounts. Parts that are built after the greeting add
-// theirs.
+// problems collects the problems of manifests, registry credentials, image archives and pending
+// unmounts. Parts that are built after the greeting add their own.
 type problems struct {
 	mu sync.Mutex
 	of []func() []pod.Problem // guarded by mu

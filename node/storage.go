@@ -17,7 +17,7 @@ type clusterStorage struct {
 	m *membership
 }
 
-// InUse has the Node's status written.
+// InUse makes the registrar write the Node's status.
 func (s clusterStorage) InUse() { s.m.changed() }
 
 // Token waits for a token.
@@ -30,5 +30,5 @@ func (s clusterStorage) PatchClaim(ctx context.Context, from, to *v1.PersistentV
 	return nodestorage.PatchClaim(ctx, s.Client, from, to)
 }
 
-// DriversChanged has the CSINode written.
+// DriversChanged makes Drivers write the CSINode.
 func (s clusterStorage) DriversChanged() { s.m.drivers.Changed() }

@@ -21,9 +21,9 @@ import (
 	"podd/volumes/usage"
 )
 
-// layers locates containers' writable layers: containerd reports the directory, since
-// its statistics are as old as stats_collect_period (bundle.Unpacked). Other runtimes report
-// statistics.
+// layers locates containers' writable layers. For containerd it finds the directory, since
+// containerd's statistics may be as old as stats_collect_period (bundle.Unpacked). Other
+// runtimes report statistics.
 type layers struct {
 	client     *cri.Client
 	containerd bool
@@ -44,7 +44,7 @@ func (l layers) Layer(ctx context.Context, id string) (usage.Layer, error) {
 	return usage.Layer{Used: usage.Amount{Bytes: u.Bytes, Inodes: u.Inodes}, On: u.On}, err
 }
 
-// dir is empty if containerd does not report it.
+// dir returns a layer's directory; empty if containerd does not report it.
 func (l layers) dir(ctx context.Context, id string) string {
 	conn, err := dialContainerd(l.client)
 	if err != nil {
@@ -63,8 +63,7 @@ func dialContainerd(client *cri.Client) (*grpc.ClientConn, error) {
 	return pluginconn.Dial(client.Endpoint(), pod.MaxRuntimeMessage)
 }
 
-// limits returns what watches pods' storage limits, or nil if the configuration
-// disables that.
+// limits returns the watcher of pods' storage limits, or nil if the configuration disables it.
 func (n *parts) limits() agent.Limits {
 	if !n.cfg.LimitStorage {
 		return nil
@@ -72,10 +71,10 @@ func (n *parts) limits() agent.Limits {
 	return n.meter
 }
 
-// newStats returns what answers /stats/summary and the metrics of pods.
+// newStats returns the collector for /stats/summary and the metrics of pods.
 func (n *parts) newStats() *stats.Collector {
 	sandboxImage := ""
-	if n.network != nil { // of another runtime it is not known
+	if n.network != nil { // unknown for another runtime
 		sandboxImage = n.own.SandboxImage
 	}
 	return stats.New(stats.Config{
@@ -87,8 +86,8 @@ func (n *parts) newStats() *stats.Collector {
 	})
 }
 
-// runtimeDisks measures the file systems of images and of containers' writable layers, which
-// are one unless the runtime tells them apart.
+// runtimeDisks measures the file systems of images and of containers' writable layers. They are
+// the same file system unless the runtime tells them apart.
 func (n *parts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error) {
 	images, containers, err := n.imageFS(ctx)
 	if err != nil {
@@ -100,8 +99,8 @@ func (n *parts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error
 	return &statsapi.RuntimeStats{ImageFs: n.disk(images[0]), ContainerFs: n.disk(containers[0])}, nil
 }
 
-// imageFS asks the runtime what images and writable layers use. If containerd's answer is
-// missing or old, podd counts what the snapshots use.
+// imageFS asks the runtime for the usage of images and writable layers. If containerd's answer
+// is missing or old, podd counts the usage of the snapshots.
 func (n *parts) imageFS(ctx context.Context) (images, containers []cri.FsUsage, err error) {
 	images, containers, err = n.client.ImageFsInfo(ctx)
 	if err != nil {
@@ -121,16 +120,16 @@ func (n *parts) imageFS(ctx context.Context) (images, containers []cri.FsUsage, 
 	return images, containers, nil
 }
 
-// imageFSAge is the age up to which the runtime's own statistics serve: a containerd that
-// collects them has younger ones.
+// imageFSAge is the maximum age of the runtime's own statistics. A containerd that collects
+// them has newer ones.
 const imageFSAge = time.Minute
 
-// snapshotterOf returns which snapshotter of containerd has its directory there.
+// snapshotterOf returns the containerd snapshotter that has its directory at mountpoint.
 func snapshotterOf(mountpoint string) (name string, ok bool) {
 	return strings.CutPrefix(filepath.Base(mountpoint), "io.containerd.snapshotter.v1.")
 }
 
-// unpacked counts what snapshots use. The meter calls it once at a time.
+// unpacked counts the usage of snapshots. The meter makes one call at a time.
 type unpacked struct {
 	client *cri.Client
 	bundle.Unpacked
@@ -154,14 +153,14 @@ func (u *unpacked) of(snapshotter string) func(context.Context) (usage.Amount, e
 	}
 }
 
-// disk adds what podd sees of a file system to what the runtime says of its own part.
+// disk combines podd's view of a file system with the runtime's usage of its own part.
 func (n *parts) disk(u cri.FsUsage) *statsapi.FsStats {
 	out, err := n.meter.FS(u.Mountpoint)
 	if err != nil { // not in podd's mount namespace
 		out = statsapi.FsStats{}
 	}
 	out.Time, out.UsedBytes, out.InodesUsed = metav1.Now(), nil, nil
-	if u.Used > 0 { // containerd says 0 until it has measured, with the time of the question
+	if u.Used > 0 { // 0 until containerd has measured; its time is that of the query
 		out.Time, out.UsedBytes, out.InodesUsed = metav1.NewTime(u.At), &u.Used, &u.Inodes
 	}
 	return &out
@@ -177,8 +176,7 @@ func (n *parts) groups() []stats.Group {
 	return all
 }
 
-// runtimePID returns the process that listens on the runtime's socket, 0 if that is
-// unknown.
+// runtimePID returns the process that listens on the runtime's socket, or 0 if unknown.
 func (n *Node) runtimePID() int {
 	pid, err := bundle.Listener(strings.TrimPrefix(n.conn.Endpoint(), "unix://"))
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"podd/userns"
 )
 
-// userNamespaces returns podenv's function for the ranges of IDs of pods with
-// hostUsers: false. The IDs that the node reserves for them are looked up for the
-// first such pod, and again for the next as long as that fails: their source may be
-// remote and unavailable, which must not affect other pods.
+// userNamespaces returns podenv's function for the ID ranges of pods with hostUsers: false. It
+// looks up the IDs that the node reserves for them at the first such pod, and again at the next
+// as long as that fails: the source of the IDs may be remote and unavailable, which must not
+// affect other pods.
 func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *slog.Logger) func(pod.UID) (first, length uint32, err error) {
 	var mu sync.Mutex
 	var ranges *userns.Allocator // guarded by mu
@@ -28,7 +28,7 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 		if ranges != nil {
 			return ranges, nil
 		}
-		if ownRuntime { // whose state is below StateDir
+		if ownRuntime { // its state is below StateDir
 			if err := reachable(cfg.StateDir); err != nil {
 				return nil, fmt.Errorf("can't set `spec.hostUsers: false`: %w", err)
 			}
@@ -58,9 +58,9 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 	}
 }
 
-// reachable returns nil if any user may traverse dir and its parents. Root in a pod's
-// user namespace is an ordinary user, and its root file system is below dir; runc
-// would only report that permission was denied.
+// reachable returns nil if any user may traverse dir and its parents. Root in a pod's user
+// namespace is an ordinary user, and the pod's root file system is below dir. runc would only
+// report that permission was denied.
 func reachable(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)

@@ -194,8 +194,8 @@ func withoutExtended(list v1.ResourceList) {
 }
 
 // addresses returns the addresses in the kubelet's order: the IP addresses, then the host's
-// name. If a cloud controller manager sets the Node's addresses, the existing ones stay. The
-// manager also provides the IP addresses if none are configured.
+// name. With a cloud controller manager, the Node's existing addresses stay; if none are
+// configured, the manager also supplies the IP addresses.
 func (f *Facts) addresses(old []v1.NodeAddress, ips []string) []v1.NodeAddress {
 	switch {
 	case f.Cloud && len(old) > 0:

@@ -12,15 +12,15 @@ import (
 	"podd/internal/wake"
 )
 
-// rereadKept is how long it is kept that the Node was read for a pod which nobody asks for
-// any more.
+// rereadKept is how long Reread remembers a finished read for a pod if nobody asks about it
+// again.
 const rereadKept = time.Minute
 
-// Reread reads the Node once more before a pod is rejected for the Node's labels or taints: the
-// watch of the Node may be behind that of the pods, and whoever labels a node has pods bound
-// to it at once (kubernetes/kubernetes#133997). Create it with NewReread, and Run it once; For
-// may be called by anybody. One read is in flight at a time: it serves all pods that asked
-// before it began.
+// Reread reads the Node once more before a pod is rejected because of the Node's labels or
+// taints. The watch of the Node may lag behind the watch of the pods, and pods are bound to a
+// node as soon as somebody labels it (kubernetes/kubernetes#133997). Create it with NewReread,
+// and Run it once. Any goroutine may call For. One read is in flight at a time; it serves all
+// pods that asked before it began.
 type Reread struct {
 	read  func(context.Context) (*v1.Node, error)
 	keep  func(*v1.Node)
@@ -29,23 +29,23 @@ type Reread struct {
 	poke  wake.Signal // next has more
 
 	mu sync.Mutex
-	// of has when the Node was read for a pod; zero while it is to be read.
+	// of has the time when the Node was read for a pod; zero while the read is pending.
 	of map[pod.UID]time.Time
-	// next are the pods that the next read is for.
+	// next holds the pods that the next read serves.
 	next []pod.UID
 }
 
-// NewReread makes a Reread. read reads the Node past the caches of the apiserver, and returns an
-// error in bounded time where that is not possible; keep is called with what it read, and then
-// again, after which For is to be asked once more.
+// NewReread returns a Reread. read reads the Node past the apiserver's caches, and returns an
+// error in bounded time if it cannot. keep is called with the result, and then again, which
+// must make the callers ask For once more.
 func NewReread(read func(context.Context) (*v1.Node, error), keep func(*v1.Node), again func(), log *slog.Logger) *Reread {
 	return &Reread{read: read, keep: keep, again: again, log: log, poke: wake.New(), of: map[pod.UID]time.Time{}}
 }
 
-// For returns what a pod waits for while the Node is being read for it, and has Run read it;
-// it does not block.
-// When that is over it returns the empty string once: the pod may be judged by the newest
-// version there is, which is that of the watch if the apiserver does not answer.
+// For returns what a pod waits for while the Node is being read for it, and makes Run read the
+// Node. It does not block. After the read it returns the empty string once: the caller may then
+// judge the pod by the newest version known. If the apiserver does not answer, that is the
+// watch's version.
 func (r *Reread) For(uid pod.UID) (waits string) {
 	const reading = "waiting for the Node's labels and taints to be read again"
 	r.mu.Lock()
@@ -69,7 +69,7 @@ func (r *Reread) For(uid pod.UID) (waits string) {
 	return reading
 }
 
-// Run reads the Node for those who ask, until ctx ends. It returns ctx's error.
+// Run reads the Node for the pods that need it, until ctx ends. It returns ctx's error.
 func (r *Reread) Run(ctx context.Context) error {
 	for {
 		select {

@@ -1,6 +1,5 @@
-// Package bundled combines the bundled container runtime (bundle) with its pod
-// network (cni): what "podd runtime" executes, "podd run" starts, and "podd
-// runtime stop" stops.
+// Package bundled combines the bundled container runtime (bundle) with its pod network (cni).
+// "podd runtime" executes it, "podd run" starts it, and "podd runtime stop" stops it.
 package bundled
 
 import (
@@ -18,22 +17,22 @@ import (
 	"podd/internal/instance"
 )
 
-// Runtime identifies the bundled runtime of an instance: the flags of "podd
+// Runtime identifies the bundled runtime of an instance. Its fields are the flags of "podd
 // runtime".
 type Runtime struct {
-	// StateDir is podd's, and so is RootDir, but under the name kubelet. BinDir has the
+	// StateDir and RootDir are podd's; RootDir differs under the name kubelet. BinDir has the
 	// runtime's binaries; if empty, bundle.Find finds them. ConfigDir need not exist.
 	RootDir, StateDir, BinDir, ConfigDir string
-	// PodCIDR is the range of pods' addresses; empty for the one that the cluster gives
-	// to this node, or without a cluster cni.DefaultPodCIDR. Bridge is the name of
-	// their network.
+	// PodCIDR is the range of pods' addresses. If empty, it is the one that the cluster gives
+	// to this node, or without a cluster cni.DefaultPodCIDR. Bridge is the name of the pods'
+	// network.
 	PodCIDR, Bridge string
-	// SandboxImage is the image of the containers that hold pods' namespaces.
-	// LogLevel is containerd's.
+	// SandboxImage is the image of the containers that hold pods' namespaces. LogLevel is
+	// containerd's log level.
 	SandboxImage, LogLevel string
 }
 
-// Args returns the flags with which "podd runtime" runs this one.
+// Args returns the flags that make "podd runtime" run this runtime.
 func (r *Runtime) Args() []string {
 	return []string{
 		"--root-dir=" + r.RootDir, "--state-dir=" + r.StateDir, "--runtime-dir=" + r.BinDir, "--runtime-config-dir=" + r.ConfigDir,
@@ -41,12 +40,13 @@ func (r *Runtime) Args() []string {
 	}
 }
 
-// cniConfDir is the runtime's directory of network configurations: one per root
-// directory, so that an administrator's configuration survives a boot.
+// cniConfDir returns the runtime's directory of network configurations. Each root directory has
+// its own, so that an administrator's configuration survives a boot.
 func (r *Runtime) cniConfDir() string { return filepath.Join(r.RootDir, "cni/net.d") }
 
-// assigned is where it is recorded what a cluster gives to this node. It is in the directory
-// of all that podd stores of a cluster, which podd removes when it leaves that.
+// assigned returns the file that records the podCIDR that a cluster gave to this node. It is in
+// the directory that holds everything podd stores about a cluster. podd removes that directory
+// when it leaves the cluster.
 func (r *Runtime) assigned() string { return filepath.Join(r.RootDir, "cluster/pod-cidr") }
 
 // Network returns the default pod network, with the plugins in binDir.
@@ -67,8 +67,8 @@ func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error)
 	}, log)
 }
 
-// Prepare resolves and claims the directories, writes everything that the
-// runtime reads, and returns its settings.
+// Prepare resolves and claims the directories, writes all files that the runtime reads, and
+// returns its settings.
 func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settings, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("the container runtime needs root: run it with sudo, or as the systemd service podd-runtime")
@@ -99,7 +99,7 @@ func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settin
 	if err := settings.MakeDirs(); err != nil {
 		return nil, err
 	}
-	// Before anything is written that a running one would read.
+	// Claim before writing anything that a running runtime would read.
 	if err := instance.ClaimRuntime(instance.Runtime{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package capacity determines the machine's capacity and what of it is allocatable
-// to pods, as the kubelet does (pkg/kubelet/nodestatus, pkg/kubelet/cm).
+// Package capacity determines the machine's capacity and the part that is allocatable to pods,
+// as the kubelet does (pkg/kubelet/nodestatus, pkg/kubelet/cm).
 package capacity
 
 import (
@@ -33,8 +33,8 @@ type Resources struct {
 	Kernel string
 }
 
-// Find queries the machine; call it once, at start. It is an error to reserve more
-// than the capacity.
+// Find queries the machine. Call it once, at start. Reserving more than the capacity is an
+// error.
 func Find(cfg *config.Config) (Resources, error) {
 	r := Resources{Capacity: v1.ResourceList{
 		v1.ResourceCPU:  *resource.NewQuantity(int64(processors()), resource.DecimalSI),
@@ -47,8 +47,8 @@ func Find(cfg *config.Config) (Resources, error) {
 	}
 	var disk unix.Statfs_t
 	if err := statfsAbove(cfg.RootDir, &disk); err == nil {
-		// In decimal, as what is left of it is read by others: that is no multiple of 1024
-		// (kubernetes/kubernetes#137652).
+		// In decimal, because others read the amount that is left of it, which is no multiple
+		// of 1024 (kubernetes/kubernetes#137652).
 		r.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.DecimalSI)
 	}
 	for size, number := range hugepage.OfKernel(hugepage.Dir) {
@@ -69,7 +69,7 @@ func Find(cfg *config.Config) (Resources, error) {
 	return r, r.reserve(cfg)
 }
 
-// reserve subtracts what is reserved from allocatable.
+// reserve subtracts the reserved resources from allocatable.
 func (r *Resources) reserve(cfg *config.Config) error {
 	reserved := cfg.Reserved.DeepCopy()
 	for i := range cfg.Eviction.Thresholds {
@@ -88,7 +88,7 @@ func (r *Resources) reserve(cfg *config.Config) error {
 		}
 	}
 	r.Allocatable = less(r.Capacity, reserved)
-	// Huge pages are allocated from memory, which is then not available to others.
+	// Huge pages come out of memory, which nothing else can use then.
 	memory := r.Allocatable[v1.ResourceMemory]
 	for name, amount := range r.Capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
@@ -104,7 +104,7 @@ func (r *Resources) reserve(cfg *config.Config) error {
 	return nil
 }
 
-// less returns from without what is reserved of it, never below zero.
+// less returns from minus reserved, never below zero.
 func less(from, reserved v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, amount := range from {
@@ -167,7 +167,8 @@ func readInt(file string) int64 {
 	return n
 }
 
-// statfsAbove queries the file system of a directory that may not exist yet.
+// statfsAbove queries the file system of a directory that may not exist yet, through its
+// nearest existing parent.
 func statfsAbove(dir string, st *unix.Statfs_t) error {
 	for {
 		err := unix.Statfs(dir, st)

@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// System identifies this machine, its boot and its operating system, as far as it says:
-// machine-id(5), the firmware's UUID, boot ID, os-release(5). The rest of the fields are
-// not the machine's to say.
+// System identifies this machine, its boot and its operating system, from machine-id(5), the
+// firmware's UUID, the boot ID and os-release(5). It leaves out what the machine does not
+// state, and the fields that do not describe the machine.
 func System() v1.NodeSystemInfo {
 	return v1.NodeSystemInfo{
 		MachineID:  firstOf("/etc/machine-id", "/var/lib/dbus/machine-id"),
@@ -19,8 +19,7 @@ func System() v1.NodeSystemInfo {
 	}
 }
 
-// firstOf is the content of the first of some files that has any, without white space
-// around it.
+// firstOf returns the content of the first non-empty file, without the white space around it.
 func firstOf(files ...string) string {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -31,7 +30,7 @@ func firstOf(files ...string) string {
 	return ""
 }
 
-// osImage is PRETTY_NAME; "Unknown" as in cAdvisor if there is none.
+// osImage returns PRETTY_NAME, or "Unknown" if there is none, as cAdvisor does.
 func osImage(files ...string) string {
 	for line := range strings.Lines(firstOf(files...)) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {

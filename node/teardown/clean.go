@@ -18,9 +18,9 @@ import (
 	"podd/volumes"
 )
 
-// cleanUp removes what outlives the processes, as far as it is known to be this
-// podd's. Nothing below a mount is deleted. The records are removed last: another
-// podd runtime stop retries what failed.
+// cleanUp removes what outlives the processes, as far as it is known to belong to this podd. It
+// deletes nothing below a mount. It removes the records last, so that another podd runtime stop
+// can retry what failed.
 func (p *Podd) cleanUp(ctx context.Context) error {
 	facts, err := cgroup.Detect()
 	if err != nil {
@@ -28,8 +28,8 @@ func (p *Podd) cleanUp(ctx context.Context) error {
 	}
 	trees := []*cgroup.Tree{cgroup.NewTree(facts, cgroup.Cgroupfs, p.CgroupRoot, cgroup.Settings{})}
 	if facts.Systemd {
-		// For both drivers: which one the runtime used is no longer known, and it
-		// may have changed in between.
+		// For both drivers: the one that the runtime used is no longer known, and may have
+		// changed in between.
 		trees = append(trees, cgroup.NewTree(facts, cgroup.Systemd, p.CgroupRoot, cgroup.Settings{}))
 	}
 	root := p.Found.PodsRoot()
@@ -60,8 +60,8 @@ func (p *Podd) removeNetwork(ctx context.Context) error {
 	return err
 }
 
-// removeVolumes removes the volumes of the pods that were ended, but neither
-// anything outside podd's directories (hostPath) nor what may still be in use.
+// removeVolumes removes the volumes of the pods that were stopped. It removes nothing outside
+// podd's directories (hostPath), and nothing that may still be in use.
 func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	root := p.Found.PodsRoot()
 	mounter, err := volumes.New(volumes.Options{RootDir: root}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
@@ -86,8 +86,8 @@ func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	return errors.Join(errs...)
 }
 
-// removePod first checks the pod's cgroups: if a process is left, whoever started
-// it, its volumes are in use.
+// removePod first checks the pod's cgroups. If a process is left, whoever started it, the pod's
+// volumes are in use.
 func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tree, uid pod.UID) error {
 	var errs []error
 	for _, tree := range trees {
@@ -99,8 +99,8 @@ func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tr
 	return mounter.Remove(ctx, uid)
 }
 
-// removeState removes from the state directory what podd and its runtime create in
-// it, and then the directory, unless others have put something there.
+// removeState removes everything that podd and its runtime create in the state directory. It
+// then removes the directory, unless others have put something there.
 func (p *Podd) removeState(ctx context.Context) error {
 	errs := []error{bundle.Release(ctx, p.StateDir)}
 	for _, path := range append(bundle.Traces(p.StateDir), agentTraces(p.StateDir)...) {
@@ -123,7 +123,7 @@ func (p *Podd) removeState(ctx context.Context) error {
 	return os.Remove(p.StateDir)
 }
 
-// agentTraces returns what podd run creates in its state directory, including podd
+// agentTraces returns the files that podd run creates in its state directory, including podd
 // runtime's records and leases.
 func agentTraces(stateDir string) []string {
 	var all []string

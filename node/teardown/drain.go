@@ -14,14 +14,14 @@ import (
 	"podd/server"
 )
 
-// drainSlack is how long podd may take to stop its pods, in addition to their longest
-// grace period. Half a minute of it may go by until podd has a container end that waits
-// for a server that does not respond, which nobody else does.
+// drainSlack is how long podd may take to stop its pods, in addition to their longest grace
+// period. A container may wait for a server that does not respond; podd may need half a minute
+// until it makes such a container end, and nobody else does that.
 const drainSlack = time.Minute
 
-// drain makes podd stop its pods, with their preStop hooks and in its own order, and
-// blocks until none is left, or until none has ended for their longest grace period and
-// drainSlack. podd starts no pods until release is called. endPods stops what is left.
+// drain makes podd stop its pods, with their preStop hooks and in its own order. It blocks
+// until none is left, or until none has ended for their longest grace period and drainSlack.
+// podd starts no pods until release is called. endPods stops the pods that are left.
 func (p *Podd) drain(ctx context.Context, agent, runtime string) (release func()) {
 	release = func() {}
 	if pid, err := bundle.Listener(agent); err != nil || pid <= 1 {
@@ -42,8 +42,8 @@ func (p *Podd) drain(ctx context.Context, agent, runtime string) (release func()
 	return cancel
 }
 
-// awaitDrain blocks until drained answers, or until no pod has ended for the limit, and
-// prints how many are left.
+// awaitDrain blocks until drained receives a result, or until no pod has ended within the
+// limit. It prints how many are left.
 func (p *Podd) awaitDrain(ctx context.Context, drained <-chan error, runtime string, all int, limit time.Duration) error {
 	client, conn, err := connect(runtime)
 	if err != nil {
@@ -71,11 +71,11 @@ func (p *Podd) awaitDrain(ctx context.Context, drained <-chan error, runtime str
 	}
 }
 
-// errNoDrain is the error for an older podd, which cannot drain.
+// errNoDrain is the error of an older podd, which cannot drain.
 var errNoDrain = errors.New("it has no such request")
 
-// askToDrain requests the drain and returns when no pod is left. Its connection stays
-// open until ctx ends.
+// askToDrain requests the drain and returns once no pod is left. Its connection stays open
+// until ctx ends.
 func askToDrain(ctx context.Context, socket string) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer

@@ -23,12 +23,12 @@ import (
 	"podd/cri/spec"
 )
 
-// reviveLimit is how long a runtime may take to start: it loads all its containers
-// first, which takes half a minute on a full machine.
+// reviveLimit is how long a runtime may take to start. It first loads all its containers, which
+// takes half a minute on a full machine.
 const reviveLimit = 2 * time.Minute
 
-// reviveForPods starts the runtime once more if it is gone and has left pods behind:
-// only it knows all their resources (network, mounts, tasks, its own records).
+// reviveForPods starts the runtime once more if it is gone and has left pods behind. Only the
+// runtime knows all their resources (network, mounts, tasks, its own records).
 func (p *Podd) reviveForPods(ctx context.Context) error {
 	if _, err := bundle.Listener(bundle.Socket(p.StateDir)); err == nil {
 		return nil
@@ -57,11 +57,11 @@ func (p *Podd) reviveForPods(ctx context.Context) error {
 	return nil
 }
 
-// errReady is the successful end of reviveForPods.
+// errReady ends reviveForPods successfully.
 var errReady = errors.New("the container runtime is ready")
 
-// keptBySystemd returns an error if systemd would restart the process that listens
-// on a socket, while its network and mounts are being removed.
+// keptBySystemd returns an error if systemd would restart the process that listens on a socket
+// while podd removes the process's network and mounts.
 func keptBySystemd(socket string) error {
 	pid, err := bundle.Listener(socket)
 	if err != nil || pid <= 1 {
@@ -77,7 +77,7 @@ func keptBySystemd(socket string) error {
 	return nil
 }
 
-// unitOf returns podd's unit whose service a process is, by its cgroups.
+// unitOf returns the podd unit that a process belongs to, by the process's cgroups.
 func unitOf(groups string) string {
 	for group := range strings.Lines(groups) {
 		if unit := path.Base(strings.TrimSpace(group)); unit == "podd.service" || unit == "podd-runtime.service" {
@@ -87,7 +87,7 @@ func unitOf(groups string) string {
 	return ""
 }
 
-// endListener terminates the process that listens on a socket, by SIGTERM.
+// endListener terminates the process that listens on a socket, with SIGTERM.
 func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 	pid, err := bundle.Listener(socket)
 	if err != nil || pid <= 1 || pid == os.Getpid() {
@@ -112,11 +112,11 @@ func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 	return fmt.Errorf("%s (process %d) does not exit; find out why, or end it with kill -9", what, pid)
 }
 
-// callLimit bounds each call to the runtime that ends something, in addition to the
-// grace period.
+// callLimit bounds each call that stops something in the runtime, in addition to the grace
+// period.
 const callLimit = time.Minute
 
-// everything returns what the runtime has, whoever created it.
+// everything returns all sandboxes and running containers of the runtime, whoever created them.
 func everything(ctx context.Context, socket string) (sandboxes []cri.Held, running []cri.Held, err error) {
 	runtime, conn, err := connect(socket)
 	if err != nil {
@@ -134,13 +134,13 @@ func connect(socket string) (*cri.Client, *cri.Conn, error) {
 	return cri.NewClient(conn, spec.Options{}), conn, nil
 }
 
-// progressPeriod is how often the terminal hears how many pods are left.
+// progressPeriod is how often podd prints how many pods are left.
 const progressPeriod = 5 * time.Second
 
-// endPods stops all containers, each with its pod's grace period, and then stops and
-// removes all sandboxes: what podd has not stopped itself, because it does not run, or
-// hangs, or because others created it. It tries again as long as pods end, and returns
-// an error once none does. No preStop hooks run, since the pods' specs are not known here.
+// endPods stops all containers, each with its pod's grace period, and then stops and removes
+// all sandboxes. These are what podd has not stopped itself, because it does not run, or hangs,
+// or because others created them. It tries again as long as pods end, and returns an error once
+// none does. No preStop hooks run, since the pods' specs are not known here.
 func endPods(ctx context.Context, socket string, out io.Writer) error {
 	runtime, conn, err := connect(socket)
 	if err != nil {
@@ -171,7 +171,7 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 	}
 }
 
-// tellProgress prints how many pods have ended, until its function is called.
+// tellProgress prints how many pods have ended, until stop is called.
 func tellProgress(ctx context.Context, runtime *cri.Client, all int, out io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var told sync.WaitGroup
@@ -198,8 +198,8 @@ func firstLine(err error) string {
 	return line
 }
 
-// endAll stops containers, and then removes the sandboxes in which none is left running.
-// One that does not end keeps no other from being ended.
+// endAll stops containers, and then removes the sandboxes that have no running container left.
+// A container that does not stop does not keep others from being stopped.
 func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.Held) error {
 	var mu sync.Mutex
 	var errs []error
@@ -240,10 +240,11 @@ func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.H
 	return errors.Join(errs...)
 }
 
-// maxEnding bounds the goroutines that wait to end something; cri bounds the calls.
+// maxEnding bounds the goroutines that wait for something to stop. Package cri bounds the
+// calls.
 const maxEnding = 4096
 
-// tell prints what is about to end, and how long that may take.
+// tell prints what is about to be stopped, and how long that may take.
 func tell(out io.Writer, pods int, running []cri.Held) {
 	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
 	if len(running) > 0 {

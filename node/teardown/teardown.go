@@ -1,6 +1,6 @@
-// Package teardown ends a podd for good, from outside: the process, its pods, the
-// bundled runtime, and then what outlives them. It relies on what podd recorded about
-// itself (internal/instance), and needs no running podd.
+// Package teardown ends a podd for good, from outside: the process, its pods, the bundled
+// runtime, and then everything that outlives them. It relies on podd's records about itself
+// (internal/instance), and needs no running podd.
 package teardown
 
 import (
@@ -14,22 +14,22 @@ import (
 	"podd/node/bundled"
 )
 
-// Podd is the podd to end. The caller is root.
+// Podd is the podd to end. The caller must be root.
 type Podd struct {
-	// Runtime has the directories and the network that podd recorded.
+	// Runtime holds the directories and the network that podd recorded.
 	bundled.Runtime
 	// Found is what podd recorded about itself.
 	Found instance.Found
-	// CgroupRoot is the cgroup above the pods'.
+	// CgroupRoot is the cgroup above those of the pods.
 	CgroupRoot string
-	// Out receives messages about what is done.
+	// Out receives progress messages.
 	Out io.Writer
 }
 
-// End works from the top down: a running podd stops its pods, and exits before what is
-// left of them is ended, since it would restart that. End blocks for as long as the
-// pods' grace periods and the runtime take. The error names what could not be removed;
-// another End retries that.
+// End works from the top down. A running podd first stops its pods and exits. Only then does
+// End stop what is left of them, since podd would restart it. End blocks for as long as the
+// pods' grace periods and the runtime take. The error names what could not be removed; another
+// End retries that.
 func (p *Podd) End(ctx context.Context) error {
 	agent, runtime := filepath.Join(p.StateDir, "podd.sock"), bundle.Socket(p.StateDir)
 	for _, socket := range []string{agent, runtime} {
@@ -74,8 +74,8 @@ func (p *Podd) endRuntime(ctx context.Context, socket string) error {
 	return p.endListener(ctx, socket, "the container runtime")
 }
 
-// knownUsers returns an error if the directories are used by a process that End would
-// not end: pods would lose volumes that are in use.
+// knownUsers returns an error if a process that End would not stop uses the directories: pods
+// would lose volumes that are in use.
 func (p *Podd) knownUsers(agentSocket, runtimeSocket string) error {
 	agent, runtime, err := p.Found.Users()
 	if err != nil {
