@@ -29,21 +29,22 @@ const (
 	abortedPause = abortPeriod / 2
 )
 
-// errAborted is a question that was aborted, by this podd or somebody else (umount -f):
-// the kernel's ERESTARTSYS, which only then gets as far as a process.
+// errAborted is the error of a question that this podd or somebody else (umount -f)
+// aborted: the kernel's ERESTARTSYS, which reaches a process in this case only.
 const errAborted = unix.Errno(512)
 
-// AbortRequests is called while a pod that is being ended has a process that was killed
-// and does not exit. It may be waiting in the kernel for the server of an NFS volume that
-// no longer responds, for ever: a process that exits closes its files, which writes what
-// is in them, and no signal ends that. While the server of one of the pod's NFS volumes
-// does not answer, AbortRequests aborts all requests that wait for it, also those of other
-// pods, since they share a connection. What they were to write is lost. It calls tell
-// when it begins to, once for each volume, with the reason.
+// AbortRequests is called while a pod is being ended and one of its processes was killed
+// but does not exit. The process may be waiting in the kernel, for ever, for the server of
+// an NFS volume that no longer responds: a process that exits closes its files, which
+// writes what is in them, and no signal ends that. While the server of one of the pod's NFS
+// volumes does not answer, AbortRequests aborts all requests that wait for it. These
+// include the requests of other pods, since they share a connection. The data of the
+// aborted writes is lost. When it starts to abort, it calls tell with the reason, once for
+// each volume.
 //
-// It blocks until ctx ends, which it should as soon as the process has exited, or returns
-// at once if the pod has no such volume. Calls for one pod wait for each other; TearDown,
-// Release and Discard wait for them briefly.
+// It blocks until ctx ends, or returns at once if the pod has no such volume. The caller
+// should end ctx as soon as the process has exited. Calls for one pod wait for each other;
+// TearDown, Release and Discard wait for them briefly.
 func (m *Mounter) AbortRequests(ctx context.Context, uid pod.UID, tell func(why string)) {
 	unlock, err := m.locks.Lock(ctx, lockKey{pod: uid, aborts: true})
 	if err != nil {
@@ -75,10 +76,10 @@ func (m *Mounter) nfsMounts(uid pod.UID) ([]*mountinfo.Info, error) {
 // abortWhileDead asks a server again and again, and aborts the requests that wait for it
 // while it does not answer, until ctx ends.
 func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell func(why string)) {
-	var question <-chan error // that is not answered yet; nil for none
+	var question <-chan error // not answered yet; nil for none
 	silent := 0               // ticks since the last answer
 	dead, told := false, false
-	// Counted, a time in which podd itself was stopped is no more than one tick.
+	// Counting ticks, a time in which podd itself was stopped is no more than one tick.
 	tick := time.NewTicker(abortPeriod)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -113,8 +114,8 @@ func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell f
 	}
 }
 
-// abort aborts the requests that wait for a server, also when ctx has ended: the mount is
-// not busy afterwards.
+// abort aborts the requests that wait for a server, even after ctx has ended. Afterwards
+// the mount is not busy.
 func (m *Mounter) abort(ctx context.Context, point string) {
 	within, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errPatience)
 	defer cancel()
@@ -123,9 +124,9 @@ func (m *Mounter) abort(ctx context.Context, point string) {
 	}
 }
 
-// askServer asks what is mounted at a point how full it is, which NFS has its server
-// answer each time. The answer may never come. What is waiting is a copy of the mount:
-// the mount itself can be unmounted meanwhile.
+// askServer asks how full the file system mounted at a point is. NFS asks its server each
+// time. The answer may never come. The question waits on a copy of the mount, so the mount
+// itself can be unmounted meanwhile.
 func askServer(point string) <-chan error {
 	answer := make(chan error, 1)
 	go func() {

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// waitsFor says, after a separator, which volumes a setup waits for and since when; it is
-// empty if there are none.
+// waitsFor says, after a separator, which volumes a setup waits for and since when. It is
+// empty if the setup waits for none.
 func (m *Mounter) waitsFor(p *v1.Pod, waits []waited, separator string) string {
 	var all strings.Builder
 	for i, w := range waits {

@@ -30,11 +30,11 @@ type livePod struct {
 	done    chan struct{} // closed at its end; nil: it does not run
 }
 
-// Changed says that an object that the pod's volumes name is known now or has changed. It
-// never blocks: live volumes are updated in the background, once for any number of calls
-// meanwhile, with the newest content. Volumes that are not set up are ignored. Errors
-// become events of the pod, and the volume keeps its last content. CSI volumes of an
-// earlier podd are followed once their claim and their driver's CSIDriver are known.
+// Changed says that an object that the pod's volumes name has become known or has changed.
+// It never blocks: live volumes are updated in the background with the newest content, once
+// for any number of calls meanwhile. Volumes that are not set up are ignored. Errors become
+// events of the pod, and the volume keeps its last content. CSI volumes of an earlier podd
+// are followed once their claim and their driver's CSIDriver are known.
 func (m *Mounter) Changed(uid pod.UID) {
 	m.mu.Lock()
 	m.changedLocked(uid)
@@ -64,10 +64,10 @@ func (m *Mounter) Follow(p *v1.Pod) {
 	}
 }
 
-// Stopping says that the pod is being stopped: its live volumes are no longer updated,
-// and missing objects no longer reported. Objects are often removed together with their
-// pod, and the kubelet does not update volumes of such pods either (populator,
-// findAndAddNewPods). This lasts until TearDown or the next Ensure. It never blocks, and
+// Stopping says that the pod is being stopped: its live volumes are no longer updated, and
+// missing objects are no longer reported. Objects are often removed together with their
+// pod, and the kubelet does not update the volumes of such pods either (populator,
+// findAndAddNewPods). This lasts until TearDown or the next Ensure. It never blocks, and it
 // cancels updates in progress.
 func (m *Mounter) Stopping(uid pod.UID) {
 	m.mu.Lock()
@@ -171,7 +171,7 @@ func (m *Mounter) update(ctx context.Context, l *livePod) (ok bool) {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if pod.IsAwaited(err) { // the apiserver's answer changes it again
+			if pod.IsAwaited(err) { // the apiserver's answer calls Changed again
 				continue
 			}
 			m.reportStale(o.pod, v, err)
@@ -206,7 +206,8 @@ func (m *Mounter) refreshOne(ctx context.Context, o *setUp, v *v1.Volume) error 
 	return err
 }
 
-// hasPendingUnmount says whether what an earlier run of the pod left is not removed yet.
+// hasPendingUnmount says whether an earlier run of the pod left something that is not
+// removed yet.
 func (m *Mounter) hasPendingUnmount(uid pod.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

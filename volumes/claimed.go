@@ -17,12 +17,11 @@ type Claims interface {
 	// Claim returns what a volume with a claim (pod.ClaimName) is bound to; the error
 	// says why it is not bound. It must not block.
 	Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error)
-	// AwaitClaim is called before Claim when a volume is to be set up: it may have the claim
-	// read, and blocks until that is done or ctx ends.
+	// AwaitClaim is called before Claim when a volume is about to be set up. It may have
+	// the claim read, and blocks until that is done or ctx ends.
 	AwaitClaim(ctx context.Context, p *v1.Pod, v *v1.Volume)
-	// Use is called before a pod uses what Claim returned, and may reject that. hasLeft
-	// says whether another pod has nothing on the node any more. It may block on the
-	// disk.
+	// Use is called before a pod uses what Claim returned, and may reject it. hasLeft says
+	// whether another pod has nothing on the node any more. Use may block on the disk.
 	Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) error
 }
 
@@ -125,8 +124,8 @@ func (m *Mounter) boundOf(uid pod.UID, volume string) (pod.BoundVolume, bool) {
 	return b, ok
 }
 
-// Bound returns what one of the pod's volumes is bound to; nil for a volume without a
-// claim, and for one whose claim is not bound.
+// Bound returns the PersistentVolume that one of the pod's volumes is bound to. It is nil
+// for a volume without a claim, and for an unbound claim.
 func (m *Mounter) Bound(p *v1.Pod, volume string) *pod.BoundVolume {
 	v := volumeNamed(p, volume)
 	if v == nil || pod.ClaimName(p, v) == "" {

@@ -24,8 +24,8 @@ type CSI interface {
 	SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error)
 	// Path returns where SetUp has published the volume. It is pure.
 	Path(v pod.CSIVolume) string
-	// Follow says that an earlier podd may have set up this volume of a running pod. It
-	// is called again when what it could not find out may be known. It must not block.
+	// Follow says that an earlier podd may have set up this volume of a running pod. It is
+	// called again when facts that it lacked may have become known. It must not block.
 	Follow(v pod.CSIVolume)
 	// TearDown has the driver unpublish the volume of a directory, as
 	// kind.release.
@@ -98,8 +98,8 @@ func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.Volu
 	return k.stats(ctx, t.dir)
 }
 
-// DriverOf returns the name of the CSI driver of one of the pod's volumes, or "" for a
-// volume of another kind and one that is not known. It does not block.
+// DriverOf returns the name of the CSI driver of one of the pod's volumes. It is "" for a
+// volume of another kind and for an unknown volume. It does not block.
 func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	v := volumeNamed(p, volume)
 	if v == nil {
@@ -113,8 +113,8 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	return of.Driver()
 }
 
-// release has the pod's volumes of kinds with a release unmounted, and returns the directories of
-// those for which that failed.
+// release has the pod's volumes unmounted, for kinds with a release. It returns the
+// directories of the volumes that could not be unmounted.
 func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err error) {
 	var errs []error
 	for i := range m.kinds {
@@ -136,7 +136,7 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 	return kept, errors.Join(errs...)
 }
 
-// followCSI calls CSI.Follow for the pod's CSI volumes, as far as they are known.
+// followCSI calls CSI.Follow for those of the pod's CSI volumes that are known.
 func (m *Mounter) followCSI(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

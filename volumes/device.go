@@ -88,7 +88,7 @@ func deviceInUse(device uint64) (*mountinfo.Info, error) {
 }
 
 // prepareDevice checks the file system of a device, or formats the device if it is empty,
-// and returns the type. What modifies the device is not interrupted when ctx ends.
+// and returns the type. Steps that modify the device are not interrupted when ctx ends.
 func prepareDevice(ctx context.Context, path, fsType string, readOnly bool) (found string, err error) {
 	found, err = probeDevice(ctx, path)
 	switch {
@@ -104,9 +104,9 @@ func prepareDevice(ctx context.Context, path, fsType string, readOnly bool) (fou
 	return found, check(context.WithoutCancel(ctx), path)
 }
 
-// probeDevice returns what a device contains: the type of its file system, a description
-// of something else, or "" for an empty device. Only a device for which blkid prints
-// nothing counts as empty, because that gets formatted.
+// probeDevice returns what a device contains: the type of its file system, a description of
+// something else, or "" for an empty device. A device counts as empty only if blkid prints
+// nothing for it, because an empty device gets formatted.
 func probeDevice(ctx context.Context, path string) (string, error) {
 	out, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", path)
 	const nothing = 2

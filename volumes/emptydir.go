@@ -123,8 +123,8 @@ func (e *emptyDir) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	return size
 }
 
-// podMemoryLimit returns the limit of the pod's cgroup, if it has one. As upstream, a
-// pod with a container without a limit has none.
+// podMemoryLimit returns the limit of the pod's cgroup, if it has one. As upstream, a pod
+// has none if one of its containers has none.
 func podMemoryLimit(p *v1.Pod) (int64, bool) {
 	all := true
 	limits := resources.PodLimits(p, resources.PodResourcesOptions{
@@ -171,8 +171,8 @@ func checkHugePages(dir string, want int64) error {
 	return nil
 }
 
-// hugePageSize returns the page size that the medium names, which a container must
-// request; for HugePages without a size, the only size that containers request.
+// hugePageSize returns the page size that the medium names, which a container must request.
+// For HugePages without a size, it returns the only size that containers request.
 func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	requested := map[int64]bool{}
 	add := func(list v1.ResourceList) error {

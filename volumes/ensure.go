@@ -49,10 +49,11 @@ type setUp struct {
 	wakeTimer *time.Timer   // see endPart
 }
 
-// Ensure says whether the pod's directory and all of its volumes that a container uses
+// Ensure says whether the pod's directory and all volumes that its containers use
 // (pod.UsedVolumes) are set up, and starts to set them up if they are not. It waits briefly
-// (ensureWait, or until ctx ends) for a setup that it started, and not at all for one in progress, whose end
-// wakes the pod. A state that is not ready says what it waits for, and until when.
+// (ensureWait, or until ctx ends) for a setup that it started. It does not wait for a setup
+// that was in progress already, which wakes the pod when it ends. A state that is not ready
+// says what it waits for, and until when.
 //
 // Calling it again is cheap and changes nothing. Errors are *pod.ReasonError with
 // FailedMount. They name every volume that failed and why, in the pod's order, and may
@@ -93,10 +94,10 @@ func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
 	return nil
 }
 
-// begin returns the pod's setup that is in progress or whose result was not returned
-// yet, and starts one otherwise. Of one in progress, it retries the failed parts. begun
-// are closed when what it started has ended. It starts nothing once ctx has ended, so
-// that a caller can cancel ctx and then call Stopping.
+// begin returns the pod's setup if it is in progress or its result was not returned yet,
+// and starts one otherwise. If the setup is in progress, begin retries the failed parts.
+// The begun channels are closed when the work that it started has ended. It starts nothing
+// once ctx has ended, so that a caller can cancel ctx and then call Stopping.
 func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

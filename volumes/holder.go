@@ -17,9 +17,9 @@ const (
 	longSearchTime = 5 * time.Second
 )
 
-// findHolder describes a process that uses the mount at path: one with an open file,
-// its working directory or its root there, or else one whose mount namespace has the
-// mount, too. It is empty if none was found; inTime says whether all were checked.
+// findHolder describes a process that uses the mount at path: one that has an open file,
+// its working directory or its root there, or else one that has the mount in its own mount
+// namespace. holder is empty if none was found; inTime says whether all were checked.
 func findHolder(path string, limit time.Duration) (holder string, inTime bool) {
 	deadline := time.Now().Add(limit)
 	pids := processes()

@@ -41,7 +41,8 @@ func hostPathOf(t target) *v1.HostPathVolumeSource {
 
 // prerequisites returns, for each of the pod's volumes, the indexes of earlier hostPaths
 // that may create its path or a part of it: manifests have one volume create a directory
-// and the next a file in it. Those that no container uses are not set up.
+// and the next a file in it. Volumes that no container uses are not set up, and are left
+// out.
 func (m *Mounter) prerequisites(p *v1.Pod, used map[string]bool) [][]int {
 	first := make([][]int, len(p.Spec.Volumes))
 	paths := make([]string, len(p.Spec.Volumes)) // those that may be created
@@ -70,10 +71,10 @@ func (m *Mounter) prerequisites(p *v1.Pod, used map[string]bool) [][]int {
 	return first
 }
 
-// holdTypes checks the hostPaths that a container mounts, and those before them that may
-// create a part of their paths, at each start of the container (ADR 0036): a runtime makes
-// a directory of the host in place of a path that is gone. Those of type *OrCreate are
-// created again.
+// holdTypes checks the hostPaths that a container mounts, and the earlier ones that may
+// create a part of their paths. It does so at each start of the container (ADR 0036),
+// because a runtime makes a directory of the host in place of a path that is gone. Paths of
+// type *OrCreate are created again.
 func (m *Mounter) holdTypes(o *setUp, c *v1.Container) error {
 	p := o.pod
 	needed := make([]bool, len(p.Spec.Volumes))
@@ -103,7 +104,7 @@ func (m *Mounter) holdTypes(o *setUp, c *v1.Container) error {
 	return nil
 }
 
-// hasTypes says whether a container mounts a hostPath whose type must hold.
+// hasTypes says whether a container mounts a hostPath with a type that podd must check.
 func (m *Mounter) hasTypes(p *v1.Pod, c *v1.Container) bool {
 	for i := range p.Spec.Volumes {
 		if !mountsVolume(c, p.Spec.Volumes[i].Name) {
