@@ -51,34 +51,35 @@ type kind struct {
 	handles       func(*v1.VolumeSource) bool
 	handlesPV     func(*v1.PersistentVolumeSource) bool
 	supportsBlock bool
-	// path is where the content is on the host once setUp has succeeded. It is pure:
-	// target.dir for most kinds, empty if only the runtime can mount the volume.
+	// path returns where the content is on the host once setUp has succeeded. It is pure.
+	// Most kinds return target.dir; a kind that only the runtime can mount returns "".
 	path func(target) string
 	driver
-	// found, of a live kind, says whether an earlier podd has set the volume up. It does not block
-	// on anything but the disk.
+	// found says, for a live kind, whether an earlier podd has set the volume up. It blocks
+	// on nothing but the disk.
 	found func(target) bool
-	// release has the volume of a directory unmounted by the process that mounted it, which alone
-	// may: before anything but the pod's subPaths is unmounted. After an error, nothing at or below
-	// dir is unmounted or deleted. nil for kinds that podd or the runtime unmounts.
+	// release has the volume of a directory unmounted by the process that mounted it,
+	// because no other process may do so. It is called before anything but the pod's
+	// subPaths is unmounted. After an error, nothing at or below dir is unmounted or
+	// deleted. It is nil for kinds that podd or the runtime unmounts.
 	release func(ctx context.Context, dir string) error
 	// stats asks for the usage of the volume of a directory; nil for kinds that are measured
 	// through their file system.
 	stats func(ctx context.Context, dir string) (pod.VolumeStats, error)
 }
 
-// driver sets up and tears down the volumes of a kind. Its methods are called outside
-// the syncs, one at a time for each volume, in parallel for different pods and, if the
-// kind may block, for the volumes of one pod. They may take long, which blocks their
-// own pod only. They should return when ctx ends, which it does with the pod; one that
-// does not is left alone until it returns (PendingUnmount). Each may be called again
-// after any outcome and after a crash.
+// driver sets up and tears down the volumes of a kind. Its methods are called outside the
+// syncs, one at a time for each volume, in parallel for different pods and, if the kind may
+// block, for the volumes of one pod. They may take long, which blocks their own pod only.
+// They should return when ctx ends, which happens when the pod ends; podd leaves one that
+// does not return alone until it does (PendingUnmount). Each may be called again after any
+// outcome and after a crash.
 type driver interface {
 	// setUp sets the volume up. Its error becomes an event of the pod, and setUp is
 	// called again after a backoff.
 	setUp(ctx context.Context, t target) error
-	// refresh updates what this Mounter has set up before, when containers of the pod
-	// start later.
+	// refresh updates a volume that this Mounter has set up before, when containers of the
+	// pod start later.
 	refresh(ctx context.Context, t target) error
 	// tearDown undoes what setUp did besides the directory: nothing for most kinds. dir
 	// is target.dir; the pod may be unknown by then. It is called for each volume that

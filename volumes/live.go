@@ -27,8 +27,8 @@ const sizeLive = 256 << 20
 // files are the files of a live volume by their cleaned paths.
 type files map[string]file
 
-// file is a file with data or text as its content. As long as nobody knows how many fit,
-// neither is copied: a pod may name one key ten thousand times.
+// file is a file with data or text as its content. Neither is copied until the total size
+// is known: a pod may name one key ten thousand times.
 type file struct {
 	payload.File
 	text string
@@ -54,8 +54,7 @@ func modeOf(modes []*int32) uint32 {
 	return uint32(mode)
 }
 
-// fit returns the files as they are written, and rejects those whose total size exceeds
-// maxLive.
+// fit returns the files as they are written. It rejects files that exceed maxLive in total.
 func (f files) fit() (map[string]payload.File, error) {
 	size := 0
 	for name := range f {
@@ -75,8 +74,8 @@ func (f files) fit() (map[string]payload.File, error) {
 	return out, nil
 }
 
-// live is the driver of volumes whose files follow their sources: a version is swapped
-// for the next atomically.
+// live is the driver of volumes with files that follow their sources. The next version
+// replaces the last atomically.
 type live struct {
 	memory *tmpfs // nil: on disk
 	// collect returns the files. It does not block. After an error, which the pod
@@ -117,8 +116,8 @@ func (l *live) setUp(ctx context.Context, t target) error {
 }
 
 // giveWay removes the directories that subPaths have made where keys were missing, and
-// would hide the keys for good now. Mount points of other volumes stay, and what is
-// mounted by a container is not touched: the container keeps the directory that it has.
+// which would now hide the keys for good. Mount points of other volumes stay. A directory
+// that a container has mounted is not touched: the container keeps it.
 func giveWay(ctx context.Context, t target, content map[string]payload.File) error {
 	var points map[string]bool // by the first part of the path
 	for name := range content {

@@ -39,7 +39,7 @@ func localVolumes(d *devices) kind {
 // refresh does nothing: what is mounted stays.
 func (localVolume) refresh(context.Context, target) error { return nil }
 
-// tearDown has nothing to do: the volume is unmounted before, and its data stays.
+// tearDown has nothing to do: the volume is already unmounted, and its data stays.
 func (localVolume) tearDown(context.Context, string) error { return nil }
 
 // setUp mounts the volume as upstream's local plugin does, with its error messages.
@@ -117,8 +117,8 @@ func makeReadOnly(dir string) error {
 	return nil
 }
 
-// own applies the pod's fsGroup if no other pod has the volume mounted; otherwise it
-// warns of a group that differs.
+// own applies the pod's fsGroup if no other pod has the volume mounted; otherwise it warns
+// if their groups differ.
 func (localVolume) own(ctx context.Context, t target) error {
 	group := fsGroup(t.pod)
 	if group == nil || t.readOnly() {

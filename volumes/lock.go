@@ -12,9 +12,9 @@ import (
 	"podd/internal/pod"
 )
 
-// lockKey names a lock: that of a pod, that of its live volumes, or that of AbortRequests.
-// The holder of a pod's lock may hang with one of its volumes; the live ones are updated
-// meanwhile. Whoever takes both takes the pod's first.
+// lockKey names a lock: a pod's, that of the pod's live volumes, or that of AbortRequests.
+// The holder of a pod's lock may hang with one of the pod's volumes; the live ones are
+// updated meanwhile. A caller that takes both takes the pod's first.
 type lockKey struct {
 	pod    pod.UID
 	live   bool
@@ -46,8 +46,8 @@ func (m *Mounter) lockAll(ctx context.Context, uid pod.UID) (unlock func(), err 
 	return func() { unlockLive(); unlockPod() }, nil
 }
 
-// patience is how long a canceled setup may take to return. One that hangs in the
-// kernel does not.
+// patience is how long a canceled setup may take to return. A setup that hangs in the
+// kernel does not return.
 const patience = time.Second
 
 var errPatience = errors.New("it does not finish")
@@ -80,8 +80,8 @@ func (m *Mounter) awaitAborts(ctx context.Context, uid pod.UID) {
 	}
 }
 
-// hungError is a setup that does not return, so podd itself holds the volume. Nothing of
-// the pod may be deleted meanwhile.
+// hungError is a setup that does not return, so podd itself holds the volume. None of the
+// pod's files may be deleted meanwhile.
 type hungError struct {
 	waits []string // which volumes, since when, and behind which mounts
 }

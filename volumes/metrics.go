@@ -13,10 +13,10 @@ type metrics struct {
 	operations *prometheus.HistogramVec
 }
 
-// counts is what the gauges show, computed at each scrape.
+// counts are the values of the gauges, computed at each scrape.
 type counts struct {
-	// volumes are those that are set up, desired those of the pods that are to have theirs,
-	// by plugin.
+	// volumes counts the volumes that are set up, desired those that pods should have, by
+	// plugin.
 	volumes, desired map[string]int
 	pending          int
 }

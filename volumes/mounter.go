@@ -63,7 +63,7 @@ type Mounter struct {
 	metrics  *metrics
 	poke     wake.Signal   // an unmount is pending
 	slots    *slots.Slots  // bound the setups in progress
-	threads  chan struct{} // bound the volumes being set up that may block, hung ones included
+	threads  chan struct{} // bound the volumes being set up that may block, including hung ones
 	owner    *owner
 	unmounts *unmounts
 	ask      func(point string) (answer <-chan error) // askServer
@@ -72,7 +72,7 @@ type Mounter struct {
 
 	mu       sync.Mutex              // guards what follows
 	volumes  map[pod.UID]*podVolumes // of the pods that are known
-	working  map[lockKey]*setUp      // those that hold that lock, abandoned ones included
+	working  map[lockKey]*setUp      // the setups that hold that lock, including abandoned ones
 	stopping bool                    // Run has ended: volumes are no longer updated
 }
 
@@ -128,7 +128,7 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 	return m, nil
 }
 
-// Pods lists the UIDs that have something on disk, desired or orphaned, in no
+// Pods lists the UIDs of the pods that have something on disk, desired or orphaned, in no
 // particular order. The caller tears down the orphaned ones.
 func (m *Mounter) Pods() ([]pod.UID, error) { return podsBelow(m.dirs.Pods()) }
 

@@ -15,13 +15,13 @@ import (
 )
 
 // Mounts returns the mounts of one of the pod's containers, in the order of its
-// volumeMounts. subPaths are theirs by the same index, with variables expanded; nil for
-// none. Ensure must have reported the volumes as ready. The types of hostPaths are checked
-// again. A missing subPath is created, and each is bind-mounted below the pod's directory, which may fail. Calling it again
-// for a restarted container reuses the bind mounts that are still right. It blocks for
-// patience at most: a subPath or a hostPath's type that hangs, as on a dead mount, is an error, and the work
-// continues in the background. Errors are *pod.ReasonError with
-// CreateContainerConfigError.
+// volumeMounts. subPaths has the expanded subPath of each volumeMount, by the same index;
+// it is nil if there are none. Ensure must have reported the volumes as ready. Mounts
+// checks the types of hostPaths again, creates each missing subPath, and bind-mounts each
+// subPath below the pod's directory, which may fail. Calling it again for a restarted
+// container reuses the bind mounts that are still right. It blocks for patience at most: a
+// subPath or a hostPath's type that hangs, as on a dead mount, is an error, and the work
+// continues in the background. Errors are *pod.ReasonError with CreateContainerConfigError.
 func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
 	if len(c.VolumeMounts) == 0 {
 		return nil, nil
@@ -132,9 +132,10 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	}, nil
 }
 
-// bindPart is bindSubPath; for a live volume, while nobody writes it. What a live volume
-// does not have is a key that is still to come, which nobody can create in a directory:
-// the pod is told that its container starts without it.
+// bindPart is bindSubPath; for a live volume, it also keeps the volume from being written
+// meanwhile. A subPath that a live volume lacks is a key that may still come and that
+// nobody can create in a directory: the pod gets an event saying that its container starts
+// without it.
 func (m *Mounter) bindPart(k *kind, s subPath, told string) (string, error) {
 	if !k.live {
 		point, _, err := m.bindSubPath(s)
@@ -158,7 +159,7 @@ func subPathError(m *v1.VolumeMount, c *v1.Container, err error) error {
 	return fmt.Errorf("%s: %w", subPathName(m, c), err)
 }
 
-// subPathName shows no value of a variable: it may be a Secret's.
+// subPathName shows no value of a variable, because it may be a Secret's.
 func subPathName(m *v1.VolumeMount, c *v1.Container) string {
 	if m.SubPathExpr != "" {
 		return fmt.Sprintf("subPathExpr %q of volume %q for container %q", m.SubPathExpr, m.Name, c.Name)

@@ -57,7 +57,7 @@ func nested(p *v1.Pod, volume string) []string {
 	return out
 }
 
-// below returns the container's mounts below a path, without those nested in another of
+// below returns the container's mounts below a path, except mounts nested in another of
 // them.
 func below(c *v1.Container, root string) []string {
 	prefix := strings.TrimSuffix(root, "/") + "/"

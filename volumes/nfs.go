@@ -39,7 +39,7 @@ func nfsVolumes() kind {
 
 func (nfsVolume) refresh(context.Context, target) error { return nil }
 
-// tearDown has nothing to do: the volume is unmounted before.
+// tearDown has nothing to do: the volume is already unmounted.
 func (nfsVolume) tearDown(context.Context, string) error { return nil }
 
 func (nfsVolume) setUp(ctx context.Context, t target) error {

@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects returns the ConfigMaps and Secrets for a pod's live volumes, of its namespace. The error for a missing
-// one is of class pod.ErrNotFound. The returned objects must not be modified. It must
-// not block.
+// Objects returns the ConfigMaps and Secrets of a pod's namespace for its live volumes. The
+// error for a missing one is of class pod.ErrNotFound. The returned objects must not be
+// modified. It must not block.
 type Objects interface {
 	ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(p *v1.Pod, name string) (*v1.Secret, error)

@@ -19,7 +19,7 @@ type Events interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 }
 
-// When upstream reports the progress of a change of ownership, and its event.
+// Upstream reports the progress of a change of ownership at these times, with this event.
 const (
 	firstProgress = 30 * time.Second
 	laterProgress = 60 * time.Second

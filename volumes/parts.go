@@ -10,9 +10,9 @@ import (
 	"podd/internal/slots"
 )
 
-// parallelVolumes bounds the volumes of one pod that are set up in parallel, of those that
-// may block. One that takes longer than longSetUp is waiting for something, and gives up
-// its slot (see maxThreads).
+// parallelVolumes bounds the volumes of one pod that are set up in parallel, counting those
+// that may block. One that takes longer than longSetUp is waiting for something, and gives
+// up its slot (see maxThreads).
 const parallelVolumes = 8
 
 // maxThreads bounds the volumes of all pods that are being set up and may block. Each that
@@ -20,8 +20,8 @@ const parallelVolumes = 8
 // volumes of these kinds wait until one of the hung ones returns.
 const maxThreads = 1000
 
-// part is the setup of one of a pod's volumes, zero for one that no container uses.
-// Mounter.mu guards it.
+// part is the setup of one of a pod's volumes. It is zero for a volume that no container
+// uses. Mounter.mu guards it.
 type part struct {
 	active   bool          // it has not ended: it runs, or waits for a slot
 	at       time.Time     // when it started to run; zero while it does not
@@ -30,11 +30,11 @@ type part struct {
 	reported bool          // Ensure has returned err
 }
 
-// setUpVolumes sets up the volumes that the pod's containers use and returns when every
-// one has succeeded or failed. Volumes that may block on a server, a driver or a disk are set up in
-// parallel, so that one that hangs or fails does not keep the others from being set up.
-// The rest are set up here, one after the other: each takes less than a millisecond of
-// CPU, and in parallel ten of them took as long (BenchmarkPodWithTenVolumes).
+// setUpVolumes sets up the volumes that the pod's containers use and returns when each has
+// succeeded or failed. It sets up in parallel the volumes that may block on a server, a
+// driver or a disk, so that one that hangs or fails does not delay the others. It sets up
+// the rest here, one after the other: each takes less than a millisecond of CPU, and in
+// parallel ten of them took as long (BenchmarkPodWithTenVolumes).
 func (m *Mounter) setUpVolumes(ctx context.Context, o *setUp) {
 	volumes := o.pod.Spec.Volumes
 	used := pod.UsedVolumes(o.pod)
@@ -92,8 +92,8 @@ func (m *Mounter) mayBlock(p *v1.Pod, v *v1.Volume) bool {
 	return k != nil && k.mayBlock
 }
 
-// setUpInParallel is setUpPart once the prerequisites are done, a slot is free, which it
-// keeps for longSetUp at most, and a thread, which it keeps until it returns.
+// setUpInParallel calls setUpPart once the prerequisites are done and it has a slot and a
+// thread. It keeps the slot for longSetUp at most, and the thread until it returns.
 func (m *Mounter) setUpInParallel(ctx context.Context, o *setUp, i int, prerequisites []<-chan struct{}, places *slots.Slots) {
 	for _, done := range prerequisites {
 		select {
@@ -124,7 +124,7 @@ func (m *Mounter) setUpPart(ctx context.Context, o *setUp, i int) {
 	m.endPart(o, i, m.setUpAlone(ctx, o.pod, &o.pod.Spec.Volumes[i]))
 }
 
-// setUpAlone is setUpOne; of a live volume, while nobody else writes it.
+// setUpAlone is setUpOne; it keeps anybody else from writing a live volume meanwhile.
 func (m *Mounter) setUpAlone(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	if k := m.kindOf(v); k != nil && k.live {
 		unlock, err := m.lockLive(ctx, p.UID)
@@ -136,8 +136,7 @@ func (m *Mounter) setUpAlone(ctx context.Context, p *v1.Pod, v *v1.Volume) error
 	return m.setUpOne(ctx, p, v)
 }
 
-// beginAll marks the parts of the volumes that are used as active, and says whether there
-// are any.
+// beginAll marks the parts of used volumes as active, and says whether there are any.
 func (m *Mounter) beginAll(o *setUp, used map[string]bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +192,7 @@ func (o *setUp) stopWakeTimerLocked() {
 	}
 }
 
-// retryFailedLocked starts the failed parts whose error was reported again, while others
+// retryFailedLocked restarts the failed parts that Ensure has reported, while other parts
 // are in progress. It returns their done channels.
 func (o *setUp) retryFailedLocked() (begun []<-chan struct{}) {
 	if o.active == 0 {
@@ -227,7 +226,7 @@ type waited struct {
 	since  time.Time
 }
 
-// waitsLocked returns the volumes whose parts are running, in the pod's order.
+// waitsLocked returns the volumes with running parts, in the pod's order.
 func (o *setUp) waitsLocked() (waits []waited) {
 	for i := range o.parts {
 		if at := o.parts[i].at; !at.IsZero() {
@@ -237,7 +236,7 @@ func (o *setUp) waitsLocked() (waits []waited) {
 	return waits
 }
 
-// setVolume records the volume that is worked on, where they are not set up in parallel.
+// setVolume records the volume that is being set up, where they are not set up in parallel.
 func (m *Mounter) setVolume(o *setUp, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

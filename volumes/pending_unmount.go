@@ -51,9 +51,9 @@ func (m *Mounter) PendingUnmounts() []PendingUnmount {
 	return pending
 }
 
-// OnceRemoved calls do when nothing of a pod that was torn down is mounted or on disk: at once
-// if no unmount is pending, else when the last retry has succeeded, in the goroutine that made
-// it. do must not block.
+// OnceRemoved calls do when a pod that was torn down has nothing mounted or on disk any
+// more. If no unmount is pending, it calls do at once; otherwise the goroutine that makes
+// the last, successful retry calls it. do must not block.
 func (m *Mounter) OnceRemoved(uid pod.UID, do func()) {
 	m.mu.Lock()
 	pending := m.known(uid).pending != nil
@@ -138,7 +138,7 @@ func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 	_ = m.finishUnmount(ctx, uid) // settle has logged the error and set the next retry
 }
 
-// postpone delays the retry of a pending unmount whose pod's lock is held.
+// postpone delays the retry of a pending unmount while another call holds the pod's lock.
 func (m *Mounter) postpone(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

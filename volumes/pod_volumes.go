@@ -6,9 +6,9 @@ import (
 	"podd/internal/pod"
 )
 
-// podVolumes is what a Mounter knows of one pod. The zero value is a pod that is not known.
-// Mounter.mu guards it; what sets volumes up, mounts and unmounts holds one of Mounter.locks
-// instead, and never both.
+// podVolumes is what a Mounter knows about one pod. The zero value is an unknown pod.
+// Mounter.mu guards it. Code that sets volumes up, mounts or unmounts holds one of
+// Mounter.locks instead, and never both.
 type podVolumes struct {
 	pod   *v1.Pod                    // set up or followed, for events
 	setUp *setUp                     // in progress, or ended with a result not yet returned by Ensure
@@ -19,17 +19,17 @@ type podVolumes struct {
 	// volumes are no longer updated.
 	released, ending bool
 	pending          *PendingUnmount
-	// onceRemoved are those who wait for the end of the pending unmount.
+	// onceRemoved are the callbacks that wait for the end of the pending unmount.
 	onceRemoved []func()
 }
 
-// unused says that nothing is known of the pod.
+// unused says that nothing is known about the pod.
 func (p *podVolumes) unused() bool {
 	return p.pod == nil && p.setUp == nil && len(p.ready)+len(p.bound)+len(p.onceRemoved) == 0 &&
 		p.live == nil && !p.released && !p.ending && p.pending == nil
 }
 
-// known returns what is known of a pod, to be read. The lock is held.
+// known returns what is known about a pod, for reading only. The lock is held.
 func (m *Mounter) known(uid pod.UID) *podVolumes {
 	if p := m.volumes[uid]; p != nil {
 		return p
@@ -37,7 +37,7 @@ func (m *Mounter) known(uid pod.UID) *podVolumes {
 	return &podVolumes{}
 }
 
-// change changes what is known of a pod. The lock is held.
+// change changes what is known about a pod. The lock is held.
 func (m *Mounter) change(uid pod.UID, by func(p *podVolumes)) {
 	p := m.known(uid)
 	by(p)

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run runs a program of the node and returns its output. When ctx ends, the program and
-// its children are killed; one in an uninterruptible sleep lives on. If the program
-// fails, the error wraps *exec.ExitError and includes its output.
+// run runs a program of the node and returns its output. When ctx ends, the program and its
+// children are killed, except those in an uninterruptible sleep. If the program fails, the
+// error wraps *exec.ExitError and includes its output.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -52,8 +52,8 @@ func hasHelper(program string) bool {
 	return err == nil
 }
 
-// mountProgram mounts with mount(8), which knows the options of every type. After an
-// error, it unmounts what may have been mounted.
+// mountProgram mounts with mount(8), which knows the options of every type. After an error,
+// it unmounts anything that may have been mounted.
 func mountProgram(ctx context.Context, source, dir, fsType string, options []string) error {
 	args := []string{}
 	if fsType != "" {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareMounts prepares a volume below podd's root for mount propagation into a
-// container. Runtimes reject propagation from a mount that is not shared, and on a host
-// whose root mount is private (in a container, or without systemd) none is. The kubelet
-// makes its whole root directory shared when it starts; here the shared mount is of one
-// volume and goes with it.
+// shareMounts prepares a volume below podd's root for mount propagation into a container.
+// Runtimes reject propagation from a mount that is not shared. On a host with a private
+// root mount (in a container, or without systemd) no mount is shared. The kubelet makes its
+// whole root directory shared when it starts; here the shared mount covers one volume and
+// goes away with it.
 func shareMounts(path string) error {
 	over, err := mountOver(path)
 	if err != nil {

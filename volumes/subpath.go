@@ -46,9 +46,9 @@ func checkSubPath(sub string) (string, error) {
 }
 
 // bindSubPath bind-mounts the subPath below the pod's directory and returns the mount
-// point, and whether a directory was made because the volume did not have the path.
-// Containers of the pod may change the volume meanwhile, so only the opened file is
-// trusted, never a path that was checked before.
+// point. made says whether it created a directory because the volume lacked the path.
+// Containers of the pod may change the volume meanwhile, so it trusts only the opened file,
+// never a path that was checked before.
 func (m *Mounter) bindSubPath(s subPath) (point string, made bool, err error) {
 	volume, err := unix.Open(s.content, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func (m *Mounter) bindSubPath(s subPath) (point string, made bool, err error) {
 
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// dead are the errors of a mount whose server or disk has gone.
+// dead are the errors of a mount after its server or disk has gone.
 var dead = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.ENODEV, unix.ENXIO, unix.EHOSTDOWN, unix.ESHUTDOWN}
 
 // serverGone adds what to do to the error of a volume that is itself a dead mount.
@@ -101,10 +101,10 @@ func (m *Mounter) subPathMountPoint(s subPath) (string, error) {
 	return m.dirs.SubPath(s.volume.pod.UID, s.volume.volume.Name, s.container, s.index), nil
 }
 
-// sameMount says whether the file behind fd is already mounted at point. Anything else
-// there is unmounted: the subPath may lead to another file by now, or the server of what
-// is mounted has ended (kubernetes/kubernetes#138856). The mount table tells what is
-// there, because a dead mount cannot be asked.
+// sameMount says whether the file behind fd is already mounted at point. It unmounts
+// anything else there: the subPath may lead to another file by now, or the server of the
+// mount may have ended (kubernetes/kubernetes#138856). It reads the mount table to find
+// out, because a dead mount cannot be asked.
 func sameMount(point string, fd int) (bool, error) {
 	for {
 		mounted, err := isMountPoint(point)

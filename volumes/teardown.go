@@ -61,11 +61,10 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	return fmt.Errorf("%s is kept: %s", what, why)
 }
 
-// Release unmounts what is mounted below the pod's directory, and removes the directories
-// of volumes that are empty then, such as those of tmpfs mounts. It is for a completed pod
-// that is still desired, so that its memory is freed. Data on disk stays.
-// What cannot be unmounted now is left to TearDown. No container of the pod may run, now
-// or later.
+// Release unmounts what is mounted below the pod's directory, and removes volume
+// directories that are empty afterwards, such as those of tmpfs mounts. Call it for a
+// completed pod that is still desired, to free its memory. Data on disk stays. TearDown
+// handles what cannot be unmounted now. No container of the pod may run, now or later.
 func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
@@ -187,9 +186,8 @@ func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
 	return errors.Join(errs...)
 }
 
-// mayBeMounted saves reading the mount table, whose cost grows with the number of
-// mounts on the node. All mounts are in one of these two directories; wipe.Tree stops at
-// any other.
+// mayBeMounted saves reading the mount table, which costs more the more mounts the node
+// has. All mounts are in one of these two directories; wipe.Tree stops at any other.
 func (m *Mounter) mayBeMounted(uid pod.UID) bool {
 	return exists(m.dirs.Volumes(uid)) || exists(m.dirs.SubPaths(uid))
 }
@@ -258,8 +256,8 @@ func (m *Mounter) unmountAll(ctx context.Context, points []string) error {
 	return errors.Join(errs...)
 }
 
-// mountsBelow lists the mount points at and below dir in the order in which they are to
-// be unmounted: subPath binds first, then the rest, each newest first.
+// mountsBelow lists the mount points at and below dir in the order in which they must be
+// unmounted: subPath binds first, then the rest, each newest first.
 func mountsBelow(dir string) ([]string, error) {
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		return i.Mountpoint != dir && !strings.HasPrefix(i.Mountpoint, dir+"/"), false

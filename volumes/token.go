@@ -8,17 +8,17 @@ import (
 	"podd/internal/pod"
 )
 
-// Tokens returns the service account tokens of projections. The error for one that is not
-// there yet says why; the pod is Changed when it is. It must not block.
+// Tokens returns the service account tokens of projections. The error for a token that is
+// not there yet says why; Changed is called for the pod when it is. It must not block.
 type Tokens interface {
 	Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error)
 }
 
-// NoTokens is for a node without an apiserver: a volume that asks for a token fails.
+// NoTokens makes a volume that asks for a token fail: the node has no apiserver.
 var NoTokens Tokens
 
-// token adds a service account token. Only the user of the pod's containers, if they have
-// one in common, may read it, and an fsGroup's members; without either, everybody in the
+// token adds a service account token. If the pod's containers have one user in common, only
+// that user and the members of an fsGroup may read it; without either, everybody in the
 // containers may (KEP-1205, file permission).
 func (f files) token(t target, s *v1.ServiceAccountTokenProjection, mode *int32) error {
 	if t.values.tokens == NoTokens {

@@ -3,13 +3,14 @@ package volumes
 import v1 "k8s.io/api/core/v1"
 
 // TrustBundles returns the certificates of projected ClusterTrustBundles, as PEM. The error
-// for missing ones says which; the pod is Changed when they are there, and when they
-// change. It must not block.
+// for missing ones says which; Changed is called for the pod when they appear, and when
+// they change. It must not block.
 type TrustBundles interface {
 	TrustAnchors(p *v1.Pod, s *v1.ClusterTrustBundleProjection) ([]byte, error)
 }
 
-// NoTrustBundles is for a node without an apiserver: a volume that asks for one fails.
+// NoTrustBundles makes a volume that asks for a trust bundle fail: the node has no
+// apiserver.
 var NoTrustBundles TrustBundles
 
 // trustBundle adds a file of trust anchors, with the modes of a token, as upstream.

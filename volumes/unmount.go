@@ -36,10 +36,10 @@ func newUnmounts() *unmounts {
 	return &unmounts{call: unix.Unmount, timeout: unmountTimeout, inProgress: map[attempt]bool{}}
 }
 
-// unmount unmounts what is mounted at a point. If that takes too long and force is set,
-// it retries with MNT_FORCE, as upstream does, which aborts requests that wait for the
-// server; only network and FUSE file systems support it. It aborts requests of the whole
-// file system, also those through its other mounts. It is therefore only for file
+// unmount unmounts what is mounted at a point. If that takes too long and force is set, it
+// retries with MNT_FORCE, as upstream does. That aborts requests that wait for the server;
+// only network and FUSE file systems support it. It aborts requests of the whole file
+// system, including those through its other mounts. Therefore use force only for file
 // systems that podd itself has mounted, not for bind mounts of the host's directories.
 func (u *unmounts) unmount(ctx context.Context, point string, force bool) error {
 	err := u.attempt(ctx, attempt{point: point})
@@ -52,8 +52,8 @@ func (u *unmounts) unmount(ctx context.Context, point string, force bool) error 
 	return err
 }
 
-// abort aborts the requests that wait for the server of what is mounted at a point, and
-// leaves it mounted, so that this can be repeated. Like a forced unmount, it is only for
+// abort aborts the requests that wait for the server behind the mount at a point. The file
+// system stays mounted, so abort can be repeated. Like a forced unmount, use it only for
 // file systems that podd itself has mounted.
 func (u *unmounts) abort(ctx context.Context, point string) error {
 	err := u.attempt(ctx, attempt{point: point, flags: unix.MNT_FORCE, keep: true})
@@ -87,8 +87,8 @@ func (u *unmounts) attempt(ctx context.Context, at attempt) error {
 	}
 }
 
-// try calls unmount(2). To keep the mount, it is open meanwhile, and therefore busy, in
-// a way (O_PATH) that asks no server.
+// try calls unmount(2). To keep the mount, it holds the mount point open meanwhile, so that
+// the mount is busy, in a way (O_PATH) that asks no server.
 func (u *unmounts) try(at attempt) error {
 	if at.keep {
 		open, err := unix.Open(at.point, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -31,7 +31,7 @@ func Mode(mode uint32, dir, readOnly bool) uint32 {
 	return mode
 }
 
-// Volume is a directory whose content is to belong to a group.
+// Volume is a directory. Own gives its content to a group.
 type Volume struct {
 	Dir   string
 	Group int64

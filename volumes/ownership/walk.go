@@ -22,9 +22,9 @@ const (
 // within keeps path resolution inside the volume.
 const within = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-// walk changes everything below root, but not root. It keeps directories that are still
-// to be read as paths and opens them from the root: a tree may be deeper than the limit
-// of open files.
+// walk changes everything below root, but not root itself. It keeps the paths of
+// directories that it has not read yet and opens them from the root: a tree may be deeper
+// than the limit of open files.
 func (v *Volume) walk(ctx context.Context, root int) error {
 	pending := []string{"."}
 	for len(pending) > 0 {

@@ -1,6 +1,6 @@
 // Package payload writes a set of files into a directory as one version, atomically for
-// readers. The layout is that of upstream's AtomicWriter, on which programs that watch
-// for changes rely:
+// readers. The layout is that of upstream's AtomicWriter. Programs that watch for changes
+// rely on it:
 //
 //	<dir>/key                             ─► ..data/key
 //	<dir>/sub                             ─► ..data/sub        for sub/key

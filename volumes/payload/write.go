@@ -23,10 +23,10 @@ const (
 )
 
 // Write makes files, by their paths, the content of dir, an existing directory. group,
-// unless nil, owns what is written and may read it. changed says that readers see
-// another version than before. After an error without changed, the current version is
-// as it was; after one with changed, only leftovers of the previous version could not be
-// removed, which the next Write retries.
+// unless nil, owns the written files and may read them. changed says that readers see
+// another version than before. After an error without changed, the current version is as it
+// was. After one with changed, only leftovers of the previous version could not be removed,
+// and the next Write retries that.
 func Write(ctx context.Context, dir string, files map[string]File, group *int64) (changed bool, err error) {
 	w := &writer{dir: dir, group: group}
 	return w.write(ctx, files)
@@ -153,7 +153,7 @@ func (w *writer) link(t *tree) (made []string, err error) {
 	return made, nil
 }
 
-// unlinkStale removes the links of the root whose file is no longer there.
+// unlinkStale removes the root's links to files that no longer exist.
 func (w *writer) unlinkStale(names []string, t *tree) (any bool, err error) {
 	var errs []error
 	for _, name := range names {

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// parallelAsks is how many volumes one CSI driver is asked of at a time.
+// parallelAsks is the number of volumes that one CSI driver is asked about at a time.
 const parallelAsks = 8
 
-// asking bounds what is asked of each driver: one that is slow has no others wait but its
-// own volumes. Its zero value is ready.
+// asking bounds the questions to each driver, so that a slow driver delays only its own
+// volumes. Its zero value is ready.
 type asking struct {
 	mu      sync.Mutex // guards what follows
 	drivers map[string]*asked
@@ -21,8 +21,8 @@ type asked struct {
 	users  int // guarded by asking.mu
 }
 
-// place waits for a place among those who ask a driver, in the order in which they came,
-// until ctx ends, whose cause is the error. Nobody waits for "".
+// place waits for a place among the callers that ask a driver, in the order in which they
+// came. If ctx ends first, the error is ctx's cause. For "" it does not wait.
 func (a *asking) place(ctx context.Context, driver string) (leave func(), err error) {
 	if driver == "" {
 		return func() {}, nil

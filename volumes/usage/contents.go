@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// What a content is, in readings and in the log.
+// The names of contents, in readings and in the log.
 const filesOf = "the pod's files"
 
 func terminationLogsOf(container string) string { return "termination logs of container " + container }
@@ -20,23 +20,23 @@ func volumeOf(v *v1.Volume) string              { return "volume " + v.Name }
 func logsOf(container string) string            { return "logs of container " + container }
 func layerOf(id string) string                  { return "writable layer of container " + id }
 
-// content is one thing that a pod has on the node's disks. The list of them (lasting and
-// ofRunning) is the only place that says what counts as a pod's ephemeral storage: limits
-// and statistics are both made from it.
+// content is one thing that a pod has on the node's disks. Only the list of them (lasting
+// and ofRunning) says what counts as a pod's ephemeral storage: limits and statistics are
+// both computed from it.
 type content struct {
 	what string // for readings and the log; unique in the pod
 	// volume and container say what it belongs to; both empty for the pod itself.
 	volume, container string
 	layer             *layer // if it is one
-	// used is its amount, of which enough bytes are as good as more.
+	// used measures the amount. It may stop once the amount exceeds enough bytes.
 	used func(ctx context.Context, enough int64) (Amount, error)
 	// read is used for statistics.
 	read func(ctx context.Context) (figures, time.Duration, error)
 }
 
-// lasting are the contents that a pod has whether or not its containers run: the files
-// that podd makes for it, those that podd makes for each container, which one that has
-// exited leaves behind, and its volumes.
+// lasting are the contents that a pod has whether or not its containers run: the files that
+// podd makes for it, those that podd makes for each container, which remain after the
+// container has exited, and its volumes.
 func (m *Meter) lasting(p *v1.Pod) []content {
 	all := []content{m.files(filesOf, "", func() (Amount, error) {
 		defer m.took("du", time.Now()) // upstream measures the hosts file so
@@ -84,7 +84,7 @@ func (m *Meter) files(what, container string, size func() (Amount, error)) conte
 	}
 }
 
-// volume is a volume of any kind. Its used is only for one that is ephemeral.
+// volume is a volume of any kind. Call its used only for an ephemeral volume.
 func (m *Meter) volume(p *v1.Pod, v *v1.Volume) content {
 	return content{
 		what: volumeOf(v), volume: v.Name,
@@ -99,7 +99,7 @@ func (m *Meter) volume(p *v1.Pod, v *v1.Volume) content {
 	}
 }
 
-// atLeast takes a count that was cut for statistics, which have no better one.
+// atLeast accepts a cut count for statistics, which have no better one.
 func atLeast(err error) error {
 	if errors.Is(err, errCut) {
 		return nil

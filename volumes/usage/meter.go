@@ -118,7 +118,7 @@ func (m *Meter) directory(ctx context.Context, p *v1.Pod, v *v1.Volume, dir stri
 	return m.walk(ctx, dir, enough)
 }
 
-// walk returns the size of a directory that the kubelet, too, measures by walking it.
+// walk returns the size of a directory that the kubelet, too, would walk to measure it.
 func (m *Meter) walk(ctx context.Context, dir string, enough int64) (Amount, error) {
 	defer m.took("du", time.Now())
 	return m.size(ctx, dir, enough)

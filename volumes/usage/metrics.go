@@ -22,7 +22,7 @@ var volumeGauges = []struct {
 	{gauge("inodes_used", "Number of used inodes in the volume"), func(s stats.FsStats) *uint64 { return s.InodesUsed }},
 }
 
-// abnormal is upstream's metric of volumes whose driver reports their condition.
+// abnormal is upstream's metric for volumes with a driver that reports their condition.
 var abnormal = gauge("health_status_abnormal", "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy")
 
 func gauge(name, help string) *prometheus.Desc {
@@ -33,16 +33,16 @@ func gauge(name, help string) *prometheus.Desc {
 var measurements = prometheus.NewDesc("podd_volume_looks_total",
 	"Measurements of volumes that are directories of their pod, by method: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
 
-// newDurations are upstream's (VolumeStatCalDuration), with a CSI driver's name or du,
-// fsquota, statfs or block for what measured.
+// newDurations is upstream's histogram (VolumeStatCalDuration), labelled by the source of
+// the measurement: a CSI driver's name, or du, fsquota, statfs or block.
 func newDurations() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration in seconds to calculate volume stats", Buckets: prometheus.DefBuckets,
 	}, []string{"metric_source"})
 }
 
-// took notes how long something measured that began then, well or not. What waited for
-// its turn had not begun.
+// took records how long a measurement that began then has taken, whether it succeeded or
+// not. The time spent waiting for a slot does not count.
 func (m *Meter) took(source string, began time.Time) {
 	m.durations.WithLabelValues(source).Observe(time.Since(began).Seconds())
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// readWait is how long a caller waits for readings in progress.
 	readWait = time.Second
-	// forgetAfter is how long a reading is kept that nobody requests.
+	// forgetAfter is how long a reading that nobody requests is kept.
 	forgetAfter = 10 * time.Minute
 )
 
@@ -48,9 +48,9 @@ type reading struct {
 	lastErr string
 }
 
-// purpose is what readings are for: for statistics, they serve as long as configured, and
-// nobody waits longer than readWait; for a choice between pods they serve for a period, and
-// the caller waits for all of them, also those that were under way.
+// purpose is the use of readings. For statistics, a reading stays valid as long as
+// configured, and nobody waits longer than readWait. For a choice between pods, it stays
+// valid for a period, and the caller waits for all readings, including those in progress.
 type purpose bool
 
 const (
@@ -58,7 +58,7 @@ const (
 	choice     purpose = true
 )
 
-// readAll returns what is known of the sources. It reads those that have expired, and
+// readAll returns what is known about the sources. It reads those that have expired, and
 // waits as long as the purpose demands.
 func (m *Meter) readAll(ctx context.Context, all []source, why purpose) map[key]figures {
 	over := time.NewTimer(readWait)
@@ -88,8 +88,8 @@ wait:
 }
 
 // beginAll starts the reads that are due, except those in progress, and returns channels
-// that are closed at their ends. A read that was in progress before is not waited for, but
-// for a choice.
+// that are closed at their ends. Only for a choice does it return the channels of reads
+// that were already in progress.
 func (m *Meter) beginAll(ctx context.Context, all []source, why purpose) (begun []chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

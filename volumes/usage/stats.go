@@ -14,7 +14,7 @@ import (
 	"podd/internal/pod"
 )
 
-// unbounded as the limit of a walk never ends it.
+// unbounded is the limit of a walk that must not stop early.
 const unbounded = 1 << 62
 
 // NodeFS returns the statistics of the file system with the pods' directories.
@@ -30,16 +30,15 @@ func (m *Meter) FS(path string) (stats.FsStats, error) {
 }
 
 // Pods returns the storage statistics of pods, in their order: their volumes, and the
-// writable layers and logs of their running containers. A fresh reading (Config.Fresh)
-// is reused. It waits a second at most, also if a mount hangs: a reading that is not
-// done by then has its previous value, or none if there is none, and a later call
-// returns the new one.
+// writable layers and logs of their running containers. A fresh reading (Config.Fresh) is
+// reused. It waits a second at most, even if a mount hangs: a reading that is not done by
+// then has its previous value, if any, and a later call returns the new one.
 func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
 	return m.pods(ctx, pods, statistics)
 }
 
-// Measure is Pods for who must choose between pods: it measures what was not within the last
-// ten seconds, and waits until it is measured, or ctx ends.
+// Measure is Pods for a caller that must choose between pods: it measures what was not
+// measured within the last ten seconds, and waits until that is done or ctx ends.
 func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
 	return m.pods(ctx, pods, choice)
 }
@@ -123,9 +122,10 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 	return sources
 }
 
-// Runtime returns what measure says that the container runtime keeps on its disk, and when it
-// did. A fresh reading (Config.Fresh) is reused. Like Pods it waits a second at most, and
-// measures one at a time; known is false until there is a reading. measure may hang.
+// Runtime returns the result of measure, which says what the container runtime keeps on its
+// disk, and the time of that measurement. A fresh reading (Config.Fresh) is reused. Like
+// Pods it waits a second at most, and measures one at a time; known is false until there is
+// a reading. measure may hang.
 func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amount, error)) (used Amount, at time.Time, known bool) {
 	key := key{what: "what the container runtime keeps"}
 	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f figures, took time.Duration, err error) {
@@ -223,7 +223,8 @@ func (l *layer) read(ctx context.Context) (f figures, took time.Duration, err er
 	return f, took, err
 }
 
-// SameFS says whether two paths are on one file system; one that is not there is on none.
+// SameFS says whether two paths are on one file system. It is false if either path is
+// missing.
 func SameFS(a, b string) bool {
 	var x, y unix.Stat_t
 	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev

@@ -37,7 +37,7 @@ func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 	return out
 }
 
-// ephemeralStorage returns the pod's usage of ephemeral storage, as it counts for limits.
+// ephemeralStorage returns the pod's usage of ephemeral storage, as counted for limits.
 func (m *Meter) ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]figures) *stats.FsStats {
 	all := m.lasting(p)
 	for _, c := range running(p) {

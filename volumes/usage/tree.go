@@ -24,7 +24,7 @@ const (
 // errEnough ends a walk once the limit is exceeded.
 var errEnough = errors.New("enough")
 
-// errCut says that a tree has more than what was counted.
+// errCut says that a tree has more than the walk counted.
 var errCut = errors.New("the directories are too many and too deep to be counted")
 
 // Amount is an amount of disk usage.
@@ -35,8 +35,8 @@ type Amount struct {
 
 func (a Amount) plus(b Amount) Amount { return Amount{a.Bytes + b.Bytes, a.Inodes + b.Inodes} }
 
-// walk adds up a tree. It opens directories by descriptors, so that one that is replaced
-// by a link meanwhile is not followed.
+// walk adds up a tree. It opens directories by descriptors, so that it does not follow a
+// link that replaces a directory meanwhile.
 type walk struct {
 	root    int
 	dev     uint64
@@ -55,13 +55,14 @@ type branch struct {
 }
 
 // treeSize returns the usage of a directory and everything below it. It stops once that
-// exceeds enough bytes. The error is errCut if there is more than was counted. What is removed during the walk may not be counted; a missing
-// directory uses nothing. It blocks as long as the disk takes, or until ctx ends.
+// exceeds enough bytes. The error is errCut if there is more than was counted. Files
+// removed during the walk may not be counted. A missing directory uses nothing. It blocks
+// as long as the disk takes, or until ctx ends.
 func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 	return treeSizeWithin(ctx, dir, enough, maxShelved)
 }
 
-// treeSizeWithin is treeSize with shelves directories that may wait at a time.
+// treeSizeWithin is treeSize with room for shelves waiting directories at a time.
 func treeSizeWithin(ctx context.Context, dir string, enough int64, shelves int) (Amount, error) {
 	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {

@@ -44,7 +44,7 @@ func newWatch(m *Meter, p *v1.Pod) *watch {
 	return w
 }
 
-// add has a part measured from then on, if it counts towards a limit.
+// add starts measuring a part from then on, if the part counts towards a limit.
 func (w *watch) add(p *part, from time.Time) bool {
 	p.next = from
 	counts := slices.ContainsFunc(w.bounds, func(b bound) bool { return b.counts(p) })
@@ -129,8 +129,8 @@ func (w *watch) sum(b *bound) (bytes int64) {
 	return bytes
 }
 
-// exceeded returns a limit that the pod exceeds. A count that was cut exceeds any: else what
-// cannot be counted would be free.
+// exceeded returns a limit that the pod exceeds. A cut count exceeds any limit: otherwise
+// what cannot be counted would be free.
 func (w *watch) exceeded() *bound {
 	for i := range w.bounds {
 		b := &w.bounds[i]
