@@ -12,22 +12,22 @@ import (
 	"podd/internal/pod"
 )
 
-// A runtime's message about a container may have any part of its configuration: the
-// command line, into which a Secret's value was expanded, is in the error of a program
-// that cannot be started. Messages end in statuses, events, logs and on the port that
-// everybody may read. They are masked here, where they enter: by the values that the
-// runtime itself has of the variables that AnnotationConfidential names. These are also
-// known after a restart of podd, and after the Secret was changed.
+// A runtime's message about a container may contain any part of its configuration: if a
+// program cannot be started, the error contains the command line, into which a Secret's
+// value may have been expanded. Messages end up in statuses, events, logs and on the port
+// that everybody may read. They are masked here, where they enter podd. The values to mask
+// come from the runtime itself: those of the variables that AnnotationConfidential names.
+// The runtime still knows them after a restart of podd, and after the Secret was changed.
 
-// hiddenMessage stands for a message of a container with confidential values that the
-// runtime does not tell.
+// hiddenMessage replaces a message about a container with confidential values that the
+// runtime does not report.
 const hiddenMessage = mask.Value + ": the container has values of Secrets, and the runtime did not say which, so its message is not shown: see the runtime's log"
 
-// redaction makes a runtime's message about a container fit to be shown.
+// redaction removes confidential values from a runtime's message about a container.
 type redaction func(message string) string
 
-// of bounds what is searched. Where the message is cut, a value may be, too: the few bytes
-// of it that cannot be told as its beginning go as well.
+// of bounds what is searched. The cut may fall within a value, so it also removes the few
+// bytes before the cut that could be the beginning of one.
 func (r redaction) of(message string) string {
 	if len(message) <= 2*maxMessage {
 		return r(message)
@@ -45,7 +45,7 @@ func hideAll(message string) string {
 	return hiddenMessage
 }
 
-// containerError is mapError for a call about a container that exists.
+// containerError is mapError for a call about an existing container.
 func (c *Client) containerError(ctx context.Context, id string, err error) error {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unimplemented:
@@ -56,7 +56,7 @@ func (c *Client) containerError(ctx context.Context, id string, err error) error
 	return mapRedacted("", err, c.redactionOf(ctx, id))
 }
 
-// redactionOf asks the runtime for what must not be shown of a container.
+// redactionOf asks the runtime which values of a container must not be shown.
 func (c *Client) redactionOf(ctx context.Context, id string) redaction {
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -79,7 +79,8 @@ func (c *Client) redactionOf(ctx context.Context, id string) redaction {
 	return withoutValues(values...)
 }
 
-// redactedMessage is the runtime's message of an exited container.
+// redactedMessage returns the runtime's message about an exited container, without
+// confidential values.
 func (c *Client) redactedMessage(ctx context.Context, st *runtimeapi.ContainerStatus) string {
 	if st.Message == "" || st.Annotations[pod.AnnotationConfidential] == "" {
 		return st.Message

@@ -16,7 +16,7 @@ import (
 // RunSandbox it blocks until the runtime responds, and looks the container up if the
 // response is lost.
 //
-// Errors carry a reason (CreateContainerConfigError for what is wrong with the pod,
+// Errors carry a reason (CreateContainerConfigError for a fault of the pod,
 // CreateContainerError for an error of the runtime) and, where it fits, a class.
 func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	sandbox, err := spec.Sandbox(c.spec, pod.SandboxRequest{
@@ -56,8 +56,8 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	return id, nil
 }
 
-// target is the ID of the container whose PID namespace an ephemeral container joins;
-// "" for none.
+// target returns the ID of the container that shares its PID namespace with an ephemeral
+// container; "" for none.
 func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	e := ephemeralNamed(req.Pod, req.Container.Name)
 	if e == nil || e.TargetContainerName == "" {
@@ -81,7 +81,7 @@ func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, 
 	return newest.Id, nil
 }
 
-// ephemeralNamed is the pod's ephemeral container of that name, or nil.
+// ephemeralNamed returns the pod's ephemeral container of that name, or nil.
 func ephemeralNamed(p *v1.Pod, name string) *v1.EphemeralContainer {
 	for i := range p.Spec.EphemeralContainers {
 		if e := &p.Spec.EphemeralContainers[i]; e.Name == name {
@@ -91,8 +91,8 @@ func ephemeralNamed(p *v1.Pod, name string) *v1.EphemeralContainer {
 	return nil
 }
 
-// findContainer returns the container of exactly that name and attempt in the
-// sandbox, if it can still be started, or "".
+// findContainer returns the container of exactly that name and attempt in the sandbox, or
+// "" if there is none that can still be started.
 func (c *Client) findContainer(ctx context.Context, sandbox string, meta *runtimeapi.ContainerMetadata) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -9,14 +9,14 @@ import (
 	"podd/cri/spec"
 )
 
-// UpdateContainer sets a container's resources to those in the pod's spec: what
-// CreateContainer would send. They apply to a running container at once, to a created
+// UpdateContainer sets a container's resources to those in the pod's spec, the same that
+// CreateContainer would send. They apply to a running container at once, and to a created
 // one at its start. The next Observe queries them again.
 func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
 	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: id, Linux: spec.Resources(c.spec, p, ctr),
 	})
-	// Also after an error: it is unknown how far the runtime got.
+	// Also after an error, because it is unknown how far the runtime got.
 	c.doubt(p.UID)
 	return mapError("", err)
 }

@@ -9,10 +9,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Bare has a client that does nothing else make n calls, one after the other, and
-// says how long they took: with the Delay of ListContainers, and with whatever
-// this machine is busy with besides. It is the control for what the same number
-// of calls takes a client that thinks in between. The calls count as any.
+// Bare has a client that does nothing else make n calls, one after the other, and returns
+// how long they took, including the Delay of ListContainers and any other load on this
+// machine. It is the control for a client that works between the same number of calls. The
+// calls count like any others.
 func (s *Server) Bare(n int) time.Duration {
 	s.t.Helper()
 	conn, err := grpc.NewClient(s.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))

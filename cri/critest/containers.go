@@ -16,7 +16,7 @@ import (
 	"podd/cri/critest/state"
 )
 
-// containerData is what CRI has of a container besides its state.
+// containerData is what CRI knows about a container besides its state.
 type containerData struct {
 	config   *runtimeapi.ContainerConfig
 	imageRef string
@@ -27,7 +27,7 @@ type containerData struct {
 
 type container = state.Container[sandboxData, containerData]
 
-// states are a process's in CRI's words.
+// states maps a process's state to CRI's.
 var states = map[state.Process]runtimeapi.ContainerState{
 	state.Created: runtimeapi.ContainerState_CONTAINER_CREATED,
 	state.Running: runtimeapi.ContainerState_CONTAINER_RUNNING,
@@ -42,7 +42,7 @@ func logPath(c *container) string {
 	return filepath.Join(c.Sandbox.Data.config.LogDirectory, c.Data.config.LogPath)
 }
 
-// CreateContainer makes a container in a ready sandbox, of an image that is there.
+// CreateContainer makes a container in a ready sandbox, from a present image.
 func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	c, err := s.beginContainer(r)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerR
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// RemoveContainer removes it, killing first what runs.
+// RemoveContainer removes a container, and kills it first if it runs.
 func (s *Server) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -155,7 +155,7 @@ func (s *Server) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContaine
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-// ContainerStatus answers NotFound for what is not there.
+// ContainerStatus answers NotFound for a missing container.
 func (s *Server) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -174,8 +174,8 @@ func (s *Server) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatu
 	return answer, nil
 }
 
-// specOf is containerd's information about a container: its specification, as far as the
-// configuration has it.
+// specOf returns containerd's information about a container: its specification, as far as
+// the configuration determines it.
 func specOf(config *runtimeapi.ContainerConfig) string {
 	process := &specs.Process{Args: slices.Concat(config.Command, config.Args)}
 	for _, e := range config.Envs {
@@ -188,8 +188,8 @@ func specOf(config *runtimeapi.ContainerConfig) string {
 	return string(text)
 }
 
-// ContainerStats has the writable layer alone, and answers NotFound for what is not
-// there.
+// ContainerStats reports the writable layer only, and answers NotFound for a missing
+// container.
 func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()

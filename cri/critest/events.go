@@ -11,7 +11,7 @@ import (
 	"podd/cri/critest/state"
 )
 
-// maxQueue is how many events wait for a listener, as in containerd.
+// maxQueue is the number of events that wait for a listener, as in containerd.
 const maxQueue = 1000
 
 type stream struct {
@@ -19,8 +19,8 @@ type stream struct {
 	drop   chan struct{}
 }
 
-// changed follows a change of the state: what a process leaves in files, and the
-// event.
+// changed follows a change of the state: it writes the files that a process leaves, and
+// sends the event.
 func (s *Server) changed(ch state.Change[sandboxData, containerData]) {
 	kind, told := map[state.Kind]runtimeapi.ContainerEventType{
 		state.WasCreated: runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT,
@@ -45,8 +45,8 @@ func (s *Server) changed(ch state.Change[sandboxData, containerData]) {
 	}
 }
 
-// emitLocked sends an event to all listeners, or keeps it for the next one.
-// A removed sandbox has no status any more: b is nil.
+// emitLocked sends an event to all listeners, or keeps it for the next one. b is nil for a
+// removed sandbox, which has no status any more.
 func (s *Server) emitLocked(t runtimeapi.ContainerEventType, id string, b *sandbox) {
 	if s.loseEvents || s.grpc == nil {
 		return
@@ -89,14 +89,14 @@ func (s *Server) DropStreams() {
 	}
 }
 
-// Listeners is how many event streams are open.
+// Listeners returns the number of open event streams.
 func (s *Server) Listeners() int {
 	s.rt.Lock()
 	defer s.rt.Unlock()
 	return len(s.streams)
 }
 
-// GetContainerEvents streams events until the caller goes or the stream is dropped.
+// GetContainerEvents streams events until the caller leaves or the stream is dropped.
 func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) (err error) {
 	call, fate := s.begin("GetContainerEvents", nil)
 	defer func() { s.record.end(call, err) }()

@@ -15,19 +15,19 @@ import (
 	"podd/cri/critest/state"
 )
 
-// Exec is what a command does that ExecSync runs. The zero Exec ends at once
-// with 0 and says nothing.
+// Exec is what a command does when ExecSync runs it. The zero Exec exits at once with code
+// 0 and no output.
 type Exec struct {
 	Code           int32
 	Stdout, Stderr string
-	// Takes is how long it runs. The runtime kills it at the call's timeout,
-	// when its caller goes, and when its container ends.
+	// Takes is how long the command runs. The runtime kills it at the call's timeout, when
+	// the caller leaves, and when the container ends.
 	Takes time.Duration
-	// IgnoreTimeout: a process that it left behind holds its output open, so the
-	// runtime's answer comes only when that one has ended too (after Takes), or
-	// when the caller goes.
+	// IgnoreTimeout means that a process left behind by the command holds its output open.
+	// The runtime answers only when that process has ended too (after Takes), or when the
+	// caller leaves.
 	IgnoreTimeout bool
-	// Error is a command that cannot be started, in the runtime's words.
+	// Error is the runtime's message about a command that cannot be started.
 	Error string
 }
 
@@ -75,7 +75,7 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 	return &runtimeapi.ExecSyncResponse{ExitCode: x.Code, Stdout: []byte(x.Stdout), Stderr: []byte(x.Stderr)}, nil
 }
 
-// exec finds the script, and the channel that is closed when the container ends.
+// exec returns the script, and the channel that is closed when the container ends.
 func (s *Server) exec(r *runtimeapi.ExecSyncRequest) (Exec, <-chan struct{}, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -92,7 +92,7 @@ func (s *Server) exec(r *runtimeapi.ExecSyncRequest) (Exec, <-chan struct{}, err
 	return Exec{}, c.Dead(), nil
 }
 
-// ReopenContainerLog makes the log anew at its path.
+// ReopenContainerLog creates a new log at the container's log path.
 func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -113,7 +113,7 @@ func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenConta
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// UpdateContainerResources keeps what is asked for; a field of 0 leaves the old
+// UpdateContainerResources stores the requested resources; a field of 0 leaves the old
 // value, as in containerd.
 func (s *Server) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	s.rt.Lock()

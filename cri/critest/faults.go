@@ -14,36 +14,36 @@ import (
 	"podd/cri/critest/state"
 )
 
-// Call is one call that the Server answered, or is still at.
+// Call is one call that the Server has answered or is still serving.
 type Call struct {
 	// Method without the service: RunPodSandbox.
 	Method  string
 	Request any
 	At      time.Time
-	// Done is false while the call is under way; Code and Took count after.
+	// Done is false while the call is in progress; Code and Took are valid after that.
 	Done bool
 	Took time.Duration
 	Code codes.Code
 }
 
-// record are the calls that came.
+// record holds the calls that came.
 type record struct {
 	mu    sync.Mutex // guards calls
 	calls []*Call
 }
 
-// Delay makes each such call take that much longer: of a method, of a method for
-// one pod ("StopContainer shop"), or with "" all that have no delay of their own.
-// 0 ends it.
+// Delay makes each such call take that much longer: every call of a method, of a method for
+// one pod ("StopContainer shop"), or, with "", every call without a delay of its own. 0
+// ends it.
 func (s *Server) Delay(call string, d time.Duration) { s.faults.Delay(call, d) }
 
-// Hang makes such calls wait until the returned function is called, or the Server
-// stops. A create that hangs keeps its name reserved even when its caller has gone,
-// and is finished when released.
+// Hang makes such calls wait until the returned function is called, or the Server stops. A
+// create that hangs keeps its name reserved even after its caller has left, and finishes
+// when released.
 func (s *Server) Hang(call string) (release func()) { return s.faults.Hang(call) }
 
-// Waiting is how many calls of a method hang right now. A create that does has
-// reserved its name.
+// Waiting returns the number of calls of a method that hang right now. A create that hangs
+// has reserved its name.
 func (s *Server) Waiting(method string) int { return s.faults.Waiting(method) }
 
 // FailNth makes the nth such call from now (1 is the next) fail without an effect.
@@ -57,7 +57,7 @@ func (s *Server) LoseAnswerNth(call string, n int) {
 	s.faults.LoseAnswer(call, n, status.Error(codes.Unavailable, "error reading from server: EOF"))
 }
 
-// Calls are all calls so far, in the order in which they came.
+// Calls returns all calls so far, in the order in which they came.
 func (s *Server) Calls() []Call {
 	s.record.mu.Lock()
 	defer s.record.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Server) Calls() []Call {
 	return out
 }
 
-// Count is how many calls of the method came; "" counts all.
+// Count returns the number of calls of the method; "" counts all.
 func (s *Server) Count(method string) int {
 	s.record.mu.Lock()
 	defer s.record.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Server) ResetCalls() {
 	s.record.calls = nil
 }
 
-// begin notes a call, and says what becomes of it.
+// begin records a call, and returns its fate.
 func (s *Server) begin(method string, req any) (*Call, state.Fate) {
 	c := &Call{Method: method, Request: req, At: time.Now()}
 	s.record.mu.Lock()
@@ -103,7 +103,7 @@ func (r *record) end(c *Call, err error) {
 	c.Done, c.Took, c.Code = true, time.Since(c.At), status.Code(err)
 }
 
-// podOf names the pod that a call is for; empty if it is for none.
+// podOf returns the name of the pod that a call concerns, or "" if it concerns none.
 func (s *Server) podOf(req any) string {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -122,7 +122,7 @@ func (s *Server) podOf(req any) string {
 	return ""
 }
 
-// creates wait inside of themselves, with their name reserved.
+// creates wait while they are in progress, with their name reserved.
 var creates = map[string]bool{"RunPodSandbox": true, "CreateContainer": true}
 
 // fated is the key under which a call's context has its state.Fate.
@@ -148,8 +148,8 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return reply, nil
 }
 
-// wait is what a call's faults take. A delay ends with its caller; a hang does too,
-// unless it is sticky.
+// wait waits as long as a call's faults demand. A delay ends when the caller leaves; a hang
+// does too, unless it is sticky.
 func wait(ctx context.Context, sticky bool) error {
 	fate, _ := ctx.Value(fated{}).(state.Fate)
 	if fate.Wait(ctx.Done(), sticky) {

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Image is one image of the Server's.
+// Image is one of the Server's images.
 type Image struct {
 	// Ref as it was named: localhost/app:1.
 	Ref  string
@@ -34,14 +34,14 @@ func (i *Image) digest() string {
 	return fmt.Sprintf("%s@sha256:%x", name, sha256.Sum256([]byte("manifest "+i.Ref)))
 }
 
-// Pull is how the Server's registry answers for a reference.
+// Pull is the answer of the Server's registry for a reference.
 type Pull struct {
 	// Takes is how long the pull lasts.
 	Takes time.Duration
-	// Code and Text make it fail, after that time.
+	// If Code is set, the pull fails with Code and Text after that time.
 	Code codes.Code
 	Text string
-	// Image is what arrives; its Ref may be empty.
+	// Image is the pulled image; its Ref may be empty.
 	Image Image
 }
 
@@ -57,7 +57,7 @@ func (s *Server) PutImage(i Image) string {
 	return i.id()
 }
 
-// DropImage removes an image behind the back of everybody.
+// DropImage removes an image without telling anybody.
 func (s *Server) DropImage(ref string) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -66,15 +66,15 @@ func (s *Server) DropImage(ref string) {
 	}
 }
 
-// Serve says how the registry answers for a reference; one that it was not
-// told of does not exist.
+// Serve sets how the registry answers for a reference. Every other reference does not
+// exist.
 func (s *Server) Serve(ref string, p Pull) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
 	s.registry[normal(ref)] = p
 }
 
-// normal adds the tag that a reference without one means.
+// normal adds the implied tag to a reference without one.
 func normal(ref string) string {
 	if strings.Contains(ref, "@") || strings.LastIndex(ref, ":") > strings.LastIndex(ref, "/") {
 		return ref
@@ -95,7 +95,7 @@ func (s *Server) imageLocked(ref string) *Image {
 	return nil
 }
 
-// imageService has the methods of CRI's other service.
+// imageService implements CRI's other service.
 type imageService struct {
 	runtimeapi.UnimplementedImageServiceServer
 	s *Server

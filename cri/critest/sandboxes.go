@@ -13,7 +13,7 @@ import (
 	"podd/cri/critest/state"
 )
 
-// sandboxData is what CRI has of a sandbox besides its state.
+// sandboxData is what CRI knows about a sandbox besides its state.
 type sandboxData struct {
 	config  *runtimeapi.PodSandboxConfig
 	handler string
@@ -25,7 +25,7 @@ func hostNetwork(c *runtimeapi.PodSandboxConfig) bool {
 	return c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
-// answer is an error of the state with containerd's code.
+// answer converts an error of the state to one with containerd's code.
 func answer(err error) error {
 	switch {
 	case err == nil:
@@ -84,7 +84,7 @@ func (s *Server) beginSandbox(r *runtimeapi.RunPodSandboxRequest) (*sandbox, err
 	return b, answer(err)
 }
 
-// StopPodSandbox kills what runs in it and gives its address back.
+// StopPodSandbox kills what runs in the sandbox and gives its address back.
 func (s *Server) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -94,7 +94,7 @@ func (s *Server) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxR
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// RemovePodSandbox removes it with its containers, stopping first what runs.
+// RemovePodSandbox removes the sandbox with its containers, and first stops what runs.
 func (s *Server) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -104,8 +104,8 @@ func (s *Server) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSand
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
-// KillSandbox makes the sandbox of a pod die, with all that runs in it, as when
-// its pause process is killed. It is found by ID or by pod name.
+// KillSandbox makes a pod's sandbox die with everything that runs in it, as when its pause
+// process is killed. It finds the sandbox by ID or by pod name.
 func (s *Server) KillSandbox(idOrPod string) {
 	s.t.Helper()
 	s.rt.Lock()
@@ -122,7 +122,7 @@ func (s *Server) KillSandbox(idOrPod string) {
 	}
 }
 
-// PodSandboxStatus answers NotFound for what is not there.
+// PodSandboxStatus answers NotFound for a missing sandbox.
 func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()

@@ -13,14 +13,16 @@ import (
 // Script is what a container's process does. The zero Script runs until it is
 // stopped, and then exits with 0.
 type Script struct {
-	// ExitAfter ends the process by itself that long after its start; 0 is never.
+	// ExitAfter makes the process end by itself that long after its start; 0 means never.
 	ExitAfter time.Duration
-	// Code of that exit; Reason is Completed or Error by it, unless set (OOMKilled).
+	// Code is the code of that exit. Reason, if unset, is Completed or Error depending on
+	// Code; set it for another (OOMKilled).
 	Code   int32
 	Reason string
 	// IgnoreTERM makes the process live until it is killed (code 137).
 	IgnoreTERM bool
-	// StopTakes is how long it takes to obey TERM; TERMCode its exit code then.
+	// StopTakes is how long the process takes to end after TERM; TERMCode is its exit code
+	// then.
 	StopTakes time.Duration
 	TERMCode  int32
 	// StartError makes StartContainer fail with that text.
@@ -29,13 +31,13 @@ type Script struct {
 	Log []string
 	// Message is written to the termination log at the end.
 	Message string
-	// Info is what a verbose status tells under "info", as containerd does, from the
-	// start on; empty is nothing.
+	// Info is what a verbose status reports under "info", as containerd does, from the
+	// start on; empty for nothing.
 	Info string
-	// TellSpec makes Info the specification that the configuration asks for.
+	// TellSpec sets Info to the specification that the configuration asks for.
 	TellSpec bool
-	// Layer is how many bytes the runtime says that it has written outside of its
-	// volumes, on a file system that is mounted at critest.LayersOn.
+	// Layer is the number of bytes that the container has written outside of its volumes,
+	// as the runtime reports it, on a file system mounted at critest.LayersOn.
 	Layer uint64
 }
 
@@ -44,14 +46,14 @@ const LayersOn = "/var/lib/critest"
 
 func (sc Script) exit() state.Exit { return exitWith(sc.Code, sc.Reason) }
 
-// exitWith has the reason of the code if there is no other.
+// exitWith uses the reason that belongs to the code unless another is given.
 func exitWith(code int32, reason string) state.Exit {
 	e := state.ExitWith(code)
 	e.Reason = cmp.Or(reason, e.Reason)
 	return e
 }
 
-// Script says what containers of that name do from their next start on.
+// Script sets what containers of that name do from their next start on.
 func (s *Server) Script(containerName string, sc Script) {
 	s.ScriptFunc(containerName, func(uint32) Script { return sc })
 }
@@ -64,12 +66,11 @@ func (s *Server) ScriptFunc(containerName string, sc func(attempt uint32) Script
 	s.scripts[containerName] = sc
 }
 
-// Exit ends the running processes of a container, found by ID or name. Where
-// several pods have a container of that name, all of them end. It fails the
-// test when there is none.
+// Exit ends the running processes of a container, found by ID or name. If several pods have
+// a container of that name, all of them end. It fails the test if there is none.
 func (s *Server) Exit(idOrName string, code int32) { s.ExitReason(idOrName, code, "") }
 
-// ExitReason is Exit with a reason of the runtime's, as OOMKilled.
+// ExitReason is Exit with a reason of the runtime's, such as OOMKilled.
 func (s *Server) ExitReason(idOrName string, code int32, reason string) {
 	s.t.Helper()
 	s.rt.Lock()
@@ -86,9 +87,9 @@ func (s *Server) ExitReason(idOrName string, code int32, reason string) {
 	}
 }
 
-// Lose makes the runtime not know any more what became of the running processes
-// of a container, found by ID or name, as containerd does whose shim does not
-// answer after a restart: the state is unknown until the container is stopped.
+// Lose makes the runtime forget what became of the running processes of a container, found
+// by ID or name. containerd does so if a shim does not answer after a restart: the state is
+// unknown until the container is stopped.
 func (s *Server) Lose(idOrName string) {
 	s.t.Helper()
 	s.rt.Lock()
@@ -105,7 +106,7 @@ func (s *Server) Lose(idOrName string) {
 	}
 }
 
-// writeLog writes the scripted lines in CRI's format, where a log is wanted.
+// writeLog writes the scripted lines in CRI's format, if the container has a log path.
 func (s *Server) writeLog(c *container) {
 	path := logPath(c)
 	if path == "" {
@@ -125,7 +126,7 @@ func (s *Server) writeLog(c *container) {
 	}
 }
 
-// writeMessage leaves the scripted termination message behind.
+// writeMessage writes the scripted termination message.
 func (s *Server) writeMessage(c *container) {
 	if c.Data.script.Message == "" {
 		return

@@ -15,7 +15,7 @@ import (
 	"podd/cri/critest/state"
 )
 
-// Server is a runtime of its own. Make it with New.
+// Server is a fake runtime. Make it with New.
 type Server struct {
 	t      testing.TB
 	socket string
@@ -57,7 +57,7 @@ func WithoutEvents() Option { return func(s *Server) { s.noEvents = true } }
 // WithCRIVersion makes Version answer another CRI version than v1.
 func WithCRIVersion(v string) Option { return func(s *Server) { s.version = v } }
 
-// handlers can do what containerd's can on a new kernel.
+// handlers returns handlers with the features of containerd's on a new kernel.
 func handlers(names ...string) []*runtimeapi.RuntimeHandler {
 	var out []*runtimeapi.RuntimeHandler
 	for _, name := range names {
@@ -69,8 +69,8 @@ func handlers(names ...string) []*runtimeapi.RuntimeHandler {
 	return out
 }
 
-// WithHandlers sets what Status says of the runtime's handlers and features; the
-// default is containerd's with runc: "" and "runc", which can do all there is.
+// WithHandlers sets what Status reports about the runtime's handlers and features. The
+// default is containerd's with runc: "" and "runc", with every feature.
 func WithHandlers(handlers []*runtimeapi.RuntimeHandler, features *runtimeapi.RuntimeFeatures) Option {
 	return func(s *Server) { s.handlers, s.features = handlers, features }
 }
@@ -108,7 +108,7 @@ func New(t testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// Endpoint is unix:///path of the socket.
+// Endpoint returns the socket's address, unix:///path.
 func (s *Server) Endpoint() string { return "unix://" + s.socket }
 
 // Start listens again after Stop.
@@ -137,9 +137,9 @@ func (s *Server) Start() {
 	}()
 }
 
-// Stop ends all connections and the socket, as a crash of the runtime does:
-// processes live on, calls under way fail, the events of what happens meanwhile
-// are lost, and half-made sandboxes and containers leave nothing.
+// Stop ends all connections and the socket, as a crash of the runtime does: processes live
+// on, calls in progress fail, events that happen meanwhile are lost, and unfinished
+// sandboxes and containers leave nothing behind.
 func (s *Server) Stop() {
 	s.rt.Lock()
 	g, served := s.grpc, s.served
@@ -157,7 +157,7 @@ func (s *Server) Stop() {
 	s.faults.LetGo()
 }
 
-// Restart is Stop, a time of absence, and Start.
+// Restart is Stop, an absence, and Start.
 func (s *Server) Restart(away time.Duration) {
 	s.t.Helper()
 	s.Stop()
@@ -184,7 +184,7 @@ func (s *Server) SetNetworkReady(ready bool) {
 	}
 }
 
-// SetInfo sets a part of what Status adds when it is verbose.
+// SetInfo sets a part of the information that a verbose Status adds.
 func (s *Server) SetInfo(key, text string) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -196,7 +196,7 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "v0.0.0", RuntimeApiVersion: s.version}, nil
 }
 
-// Status answers ready, and whether the network is.
+// Status says that the runtime is ready, and whether the network is.
 func (s *Server) Status(_ context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -220,7 +220,7 @@ func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: s.driver}}, nil
 }
 
-// UpdateRuntimeConfig notes the pod CIDR.
+// UpdateRuntimeConfig records the pod CIDR.
 func (s *Server) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -228,7 +228,7 @@ func (s *Server) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRunt
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// PodCIDR returns what UpdateRuntimeConfig was last called with.
+// PodCIDR returns the argument of the last UpdateRuntimeConfig.
 func (s *Server) PodCIDR() string {
 	s.rt.Lock()
 	defer s.rt.Unlock()

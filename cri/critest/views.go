@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Sandbox is what the Server knows of a sandbox.
+// Sandbox is what the Server knows about a sandbox.
 type Sandbox struct {
 	ID, Pod, Namespace, UID string
 	Attempt                 uint32
@@ -17,7 +17,7 @@ type Sandbox struct {
 	Created                 time.Time
 }
 
-// Container is what the Server knows of a container.
+// Container is what the Server knows about a container.
 type Container struct {
 	ID, Name, Pod, SandboxID string
 	Attempt                  uint32
@@ -31,7 +31,7 @@ type Container struct {
 // Running says that its process lives.
 func (c Container) Running() bool { return c.State == runtimeapi.ContainerState_CONTAINER_RUNNING }
 
-// Sandboxes are all sandboxes, oldest first. Their Configs are read-only.
+// Sandboxes returns all sandboxes, oldest first. Their Configs are read-only.
 func (s *Server) Sandboxes() []Sandbox {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -42,7 +42,7 @@ func (s *Server) Sandboxes() []Sandbox {
 	return out
 }
 
-// Containers are all containers, oldest first. Their Configs are read-only.
+// Containers returns all containers, oldest first. Their Configs are read-only.
 func (s *Server) Containers() []Container {
 	s.rt.Lock()
 	defer s.rt.Unlock()
@@ -57,12 +57,12 @@ func (s *Server) Containers() []Container {
 	return out
 }
 
-// RunningContainers are those whose process lives, oldest first.
+// RunningContainers returns the containers with a living process, oldest first.
 func (s *Server) RunningContainers() []Container {
 	return slices.DeleteFunc(s.Containers(), func(c Container) bool { return !c.Running() })
 }
 
-// Addresses are the pod addresses that are given out.
+// Addresses returns the number of pod addresses that are given out.
 func (s *Server) Addresses() int {
 	s.rt.Lock()
 	defer s.rt.Unlock()

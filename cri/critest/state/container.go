@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// SandboxError is containerd's answer for what needs a sandbox that is ready.
+// SandboxError is containerd's answer to a call that needs a ready sandbox.
 type SandboxError struct{ ID string }
 
 func (e *SandboxError) Error() string {
 	return fmt.Sprintf("sandbox container %q is not running", e.ID)
 }
 
-// ProcessError is containerd's answer for a start of what was started before.
+// ProcessError is containerd's answer to a second start of a container.
 type ProcessError struct {
 	ID    string
 	State Process
@@ -25,8 +25,8 @@ func (e *ProcessError) Error() string {
 	return fmt.Sprintf("failed to set starting state for container %q: container is in %s state", e.ID, words[e.State])
 }
 
-// BeginContainer reserves the name of a container to be, of which the caller gives
-// name, attempt and Data. Either CreateContainer or AbandonContainer follows. It
+// BeginContainer reserves the name of a container that is about to be created. The caller
+// sets its name, attempt and Data. Either CreateContainer or AbandonContainer follows. It
 // fails with a *SandboxError or a *NameError.
 func (r *Runtime[S, C]) BeginContainer(b *Sandbox[S], c Container[S, C]) (*Container[S, C], error) {
 	if !b.Ready {
@@ -37,7 +37,7 @@ func (r *Runtime[S, C]) BeginContainer(b *Sandbox[S], c Container[S, C]) (*Conta
 	return &c, r.reserve("container", c.name, c.ID)
 }
 
-// AbandonContainer gives up a container to be.
+// AbandonContainer gives up a container that was begun.
 func (r *Runtime[S, C]) AbandonContainer(c *Container[S, C]) {
 	if r.names[c.name] == c.ID {
 		delete(r.names, c.name)
@@ -55,7 +55,7 @@ func (r *Runtime[S, C]) CreateContainer(c *Container[S, C]) error {
 	return nil
 }
 
-// CanStart says why a container cannot be started: with a *ProcessError or a
+// CanStart says why a container cannot be started. The error is a *ProcessError or a
 // *SandboxError.
 func (r *Runtime[S, C]) CanStart(c *Container[S, C]) error {
 	if c.State != Created {
@@ -77,14 +77,14 @@ func (r *Runtime[S, C]) StartContainer(c *Container[S, C]) error {
 	return nil
 }
 
-// FailStart is a start of which no process comes.
+// FailStart is a start that brings up no process.
 func (r *Runtime[S, C]) FailStart(c *Container[S, C], e Exit) {
 	c.StartedAt = r.now()
 	r.finish(c, e)
 }
 
-// EndAfter has a process end by itself after that time, unless it ends, or is told
-// another time, before.
+// EndAfter makes a process end by itself after that time, unless it ends or gets another
+// time before.
 func (r *Runtime[S, C]) EndAfter(c *Container[S, C], d time.Duration, e Exit) {
 	c.stopTimer()
 	c.timer = time.AfterFunc(d, func() {
@@ -94,7 +94,7 @@ func (r *Runtime[S, C]) EndAfter(c *Container[S, C], d time.Duration, e Exit) {
 	})
 }
 
-// End ends a process, if it runs. Nobody knows how one that was lost ended.
+// End ends a process, if it runs. How a lost process ended remains unknown.
 func (r *Runtime[S, C]) End(c *Container[S, C], e Exit) {
 	switch c.State {
 	case Running:
@@ -111,16 +111,15 @@ func (r *Runtime[S, C]) finish(c *Container[S, C], e Exit) {
 	r.tell(WasStopped, c.Sandbox, c)
 }
 
-// Lose makes the runtime not know any more what became of a process, as
-// containerd does whose shim does not answer after a restart: until the container
-// is stopped.
+// Lose makes the runtime forget what became of a process, until the container is stopped.
+// containerd does so if a shim does not answer after a restart.
 func (r *Runtime[S, C]) Lose(c *Container[S, C]) {
 	c.stopTimer()
 	c.State = Lost
 	r.tell(WasLost, c.Sandbox, c)
 }
 
-// RemoveContainer removes it, killing first what runs.
+// RemoveContainer removes a container, and kills it first if it runs.
 func (r *Runtime[S, C]) RemoveContainer(c *Container[S, C]) {
 	r.End(c, Killed)
 	c.stopTimer()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Faults are what goes wrong with the calls of a runtime, and how often each came.
-// What a fault is of is a method ("StopContainer"), or one pod's calls of it
-// ("StopContainer shop"). The zero value is ready for use, by anybody at any time.
+// Faults are the faults of a runtime's calls, and how often each call came. A fault applies
+// to a method ("StopContainer"), or to one pod's calls of it ("StopContainer shop"). The
+// zero value is ready for use, by anybody at any time.
 type Faults struct {
 	mu      sync.Mutex // guards everything below
 	counts  map[string]int
@@ -27,8 +27,8 @@ type failure struct {
 	late bool
 }
 
-// Fate is what becomes of one call. The face that serves the call waits first, and
-// then does it.
+// Fate is the outcome of one call. The face that serves the call first waits, and then
+// performs it.
 type Fate struct {
 	failure
 	delay   time.Duration
@@ -37,8 +37,7 @@ type Fate struct {
 	waits   func(more int)
 }
 
-// Begin counts a call and says what becomes of it. pod is empty for a call that is
-// of no pod.
+// Begin counts a call and returns its fate. pod is empty for a call that concerns no pod.
 func (f *Faults) Begin(method, pod string) Fate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +67,7 @@ func (f *Faults) Begin(method, pod string) Fate {
 	return fate
 }
 
-// keys are what a call's faults may be of, the narrower one last.
+// keys are the names under which a call may have faults, the narrower one last.
 func keys(method, pod string) []string {
 	if pod == "" {
 		return []string{method}
@@ -83,9 +82,8 @@ func set[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// Wait is the time that the call's faults take, and says whether its caller is
-// still there: gone is closed when it goes. A call that is sticky hangs on without
-// its caller.
+// Wait waits as long as the call's faults demand, and says whether its caller is still
+// there: gone is closed when the caller leaves. A sticky call hangs on without its caller.
 func (f Fate) Wait(gone <-chan struct{}, sticky bool) bool {
 	if f.delay > 0 {
 		timer := time.NewTimer(f.delay)
@@ -112,8 +110,8 @@ func (f Fate) Wait(gone <-chan struct{}, sticky bool) bool {
 	}
 }
 
-// Do fails without an effect, or performs the call; the answer may be lost then. It
-// performs nothing of what the runtime ignores.
+// Do fails without an effect, or performs the call; the answer may be lost then. It does
+// not perform a call that the runtime ignores.
 func (f Fate) Do(effect func() error) error {
 	if f.err != nil && !f.late {
 		return f.err
@@ -127,7 +125,7 @@ func (f Fate) Do(effect func() error) error {
 	return f.err
 }
 
-// Err is the error of a call that has no effect; nil for one that has.
+// Err returns the error of a call without an effect; nil for a call with one.
 func (f Fate) Err() error {
 	if f.late {
 		return nil
@@ -135,7 +133,7 @@ func (f Fate) Err() error {
 	return f.err
 }
 
-// Count is how often a call came.
+// Count returns how often a call came.
 func (f *Faults) Count(call string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,7 +173,7 @@ func (f *Faults) Delay(call string, d time.Duration) {
 	set(&f.delays, call, d)
 }
 
-// Hang makes such calls wait until the returned function is called, or all are let
+// Hang makes such calls wait until the returned function is called, or all calls are let
 // go.
 func (f *Faults) Hang(call string) (release func()) {
 	gate := make(chan struct{})
@@ -192,14 +190,14 @@ func (f *Faults) Hang(call string) (release func()) {
 	}
 }
 
-// Hanging is what hangs, sorted.
+// Hanging returns the calls that hang, sorted.
 func (f *Faults) Hanging() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.hangs))
 }
 
-// Waiting is how many calls of a method hang or stick right now.
+// Waiting returns the number of calls of a method that hang or stick right now.
 func (f *Faults) Waiting(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,7 +210,7 @@ func (f *Faults) waits(method string, more int) {
 	set(&f.waiting, method, f.waiting[method]+more)
 }
 
-// Release lets go of such calls that hang, and of those to come.
+// Release lets go of such calls that hang, and of later ones.
 func (f *Faults) Release(call string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -239,7 +237,7 @@ func (f *Faults) Unstick() {
 	f.stuck = nil
 }
 
-// Ignore makes such calls be answered and not done, or done again.
+// Ignore makes such calls be answered but not performed; false ends that.
 func (f *Faults) Ignore(call string, ignore bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +266,7 @@ func (f *Faults) LetGo() {
 	}
 }
 
-// Calm lets all go, and has no call to come fail or stick.
+// Calm lets all calls go, and makes no later call fail or stick.
 func (f *Faults) Calm() {
 	f.LetGo()
 	f.mu.Lock()

@@ -10,24 +10,23 @@ import (
 // ErrRestarted says that the runtime crashed in the middle of a create.
 var ErrRestarted = errors.New("the runtime was restarted")
 
-// BeginSandbox reserves the name of a sandbox to be, of which the caller gives
-// what tells it from others and its Data. Either RunSandbox or AbandonSandbox
-// follows. It fails with a *NameError.
+// BeginSandbox reserves the name of a sandbox that is about to be created. The caller sets
+// the fields that identify it, and its Data. Either RunSandbox or AbandonSandbox follows.
+// It fails with a *NameError.
 func (r *Runtime[S, C]) BeginSandbox(b Sandbox[S]) (*Sandbox[S], error) {
 	b.ID = r.newID()
 	b.name = strings.Join([]string{b.Pod, b.Namespace, b.UID, fmt.Sprint(b.Attempt)}, "_")
 	return &b, r.reserve("sandbox", b.name, b.ID)
 }
 
-// AbandonSandbox gives up a sandbox to be.
+// AbandonSandbox gives up a sandbox that was begun.
 func (r *Runtime[S, C]) AbandonSandbox(b *Sandbox[S]) {
 	if r.names[b.name] == b.ID {
 		delete(r.names, b.name)
 	}
 }
 
-// RunSandbox makes a sandbox that was begun ready, with an address. It fails with
-// ErrRestarted.
+// RunSandbox makes a begun sandbox ready, with an address. It fails with ErrRestarted.
 func (r *Runtime[S, C]) RunSandbox(b *Sandbox[S]) error {
 	if r.names[b.name] != b.ID {
 		return ErrRestarted
@@ -56,7 +55,7 @@ func (r *Runtime[S, C]) address() string {
 	}
 }
 
-// StopSandbox kills what runs in it and gives its address back.
+// StopSandbox kills what runs in the sandbox and gives its address back.
 func (r *Runtime[S, C]) StopSandbox(b *Sandbox[S]) {
 	r.killContainers(b)
 	delete(r.addresses, b.IP)
@@ -64,11 +63,11 @@ func (r *Runtime[S, C]) StopSandbox(b *Sandbox[S]) {
 	r.down(b)
 }
 
-// DieSandbox is the end of the process that holds the sandbox: its containers run
-// on, and it keeps its address until it is stopped.
+// DieSandbox ends the process that holds the sandbox: its containers run on, and it keeps
+// its address until it is stopped.
 func (r *Runtime[S, C]) DieSandbox(b *Sandbox[S]) { r.down(b) }
 
-// KillSandbox is DieSandbox with all that runs in it.
+// KillSandbox is DieSandbox, and also kills everything that runs in the sandbox.
 func (r *Runtime[S, C]) KillSandbox(b *Sandbox[S]) {
 	r.killContainers(b)
 	r.down(b)
@@ -87,7 +86,7 @@ func (r *Runtime[S, C]) down(b *Sandbox[S]) {
 	}
 }
 
-// RemoveSandbox removes it with its containers, stopping first what runs.
+// RemoveSandbox removes the sandbox with its containers, and first stops what runs.
 func (r *Runtime[S, C]) RemoveSandbox(b *Sandbox[S]) {
 	r.StopSandbox(b)
 	for _, c := range r.ContainersOf(b) {
@@ -98,8 +97,8 @@ func (r *Runtime[S, C]) RemoveSandbox(b *Sandbox[S]) {
 	r.tell(WasDeleted, b, nil)
 }
 
-// Forget lets a sandbox vanish with its containers, as a reboot does: nobody is
-// told.
+// Forget makes a sandbox vanish with its containers, as a reboot does. It reports no
+// change.
 func (r *Runtime[S, C]) Forget(b *Sandbox[S]) {
 	for _, c := range r.ContainersOf(b) {
 		c.stopTimer()

@@ -1,13 +1,12 @@
 // Package state is the one fake container runtime of podd's tests, without a face:
-// sandboxes, containers, reserved names and addresses, the moves that a runtime
-// allows or rejects, and the faults that a test injects into its calls. critest
-// serves it as CRI on a socket; the agent's tests speak to it in the agent's own
-// words, in simulated time. Whoever adds a rule of containerd's or a fault here has
-// it in both. Images are the socket's alone: the agent asks package images for them,
-// never the runtime.
+// sandboxes, containers, reserved names and addresses, the moves that a runtime allows or
+// rejects, and the faults that a test injects into its calls. critest serves it as CRI on a
+// socket; the agent's tests use it through the agent's own interfaces, in simulated time. A
+// rule of containerd's or a fault that is added here applies to both. Only the socket has
+// images: the agent asks package images for them, never the runtime.
 //
-// It opens nothing and starts no goroutine but the timers of processes that end
-// by themselves, and asks time.Now, so it may live in a synctest bubble.
+// It opens nothing, starts no goroutine except the timers of processes that end by
+// themselves, and uses time.Now, so it may live in a synctest bubble.
 package state
 
 import (
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// Process is where a container's process is in its life.
+// Process is the state of a container's process.
 type Process int
 
 const (
@@ -33,7 +32,7 @@ type Exit struct {
 	Reason, Message string
 }
 
-// ExitWith is an exit with the runtime's reason for a code: Completed or Error.
+// ExitWith returns an exit with the runtime's reason for a code: Completed or Error.
 func ExitWith(code int32) Exit {
 	if code == 0 {
 		return Exit{Reason: "Completed"}
@@ -44,7 +43,7 @@ func ExitWith(code int32) Exit {
 // Killed is the end of a process that got SIGKILL.
 var Killed = ExitWith(137)
 
-// Sandbox is a pod's sandbox; Data is what a face knows besides.
+// Sandbox is a pod's sandbox; Data is what a face stores with it.
 type Sandbox[S any] struct {
 	ID                  string
 	Pod, Namespace, UID string
@@ -52,8 +51,8 @@ type Sandbox[S any] struct {
 	HostNetwork         bool
 	CreatedAt           time.Time
 	Ready               bool
-	// Stopped: it was told to stop, and holds nothing of the network any more. One
-	// that died holds it until then.
+	// Stopped says that the sandbox was told to stop, and holds no part of the network any
+	// more. A sandbox that died holds it until then.
 	Stopped bool
 	// IP is its address while it holds one.
 	IP   string
@@ -91,22 +90,22 @@ const (
 	WasLost // no runtime tells of it
 )
 
-// Change is one thing that happened; Container is nil for the sandbox's own.
+// Change is one thing that happened; Container is nil for a change of the sandbox itself.
 type Change[S, C any] struct {
 	Kind      Kind
 	Sandbox   *Sandbox[S]
 	Container *Container[S, C]
 }
 
-// Runtime is the state of one runtime, of zero value ready for use. Its lock
-// guards the Runtime and all that it hands out: whoever calls a method, or looks
-// at a Sandbox or Container, holds it.
+// Runtime is the state of one runtime. The zero value is ready for use. Its lock guards the
+// Runtime and everything that it hands out: a caller of a method, or a reader of a Sandbox
+// or Container, holds it.
 type Runtime[S, C any] struct {
 	sync.Mutex
 
-	// Changed is told of each change, with the lock held; nil for nobody.
+	// Changed is called for each change, with the lock held; it may be nil.
 	Changed func(Change[S, C])
-	// Ahead is by how much the runtime's clock is ahead of time.Now.
+	// Ahead is how far the runtime's clock is ahead of time.Now.
 	Ahead time.Duration
 
 	sandboxes  []*Sandbox[S] // in the order in which they came to be
@@ -117,15 +116,15 @@ type Runtime[S, C any] struct {
 	nextIP     int
 }
 
-// NameError is containerd's answer for a name that something else has, or that a
-// create under way will have.
+// NameError is containerd's answer for a name that is taken, or that a create in progress
+// has reserved.
 type NameError struct{ Kind, Name, Holder string }
 
 func (e *NameError) Error() string {
 	return fmt.Sprintf("failed to reserve %s name %q: name %q is reserved for %q", e.Kind, e.Name, e.Name, e.Holder)
 }
 
-// now is by the runtime's clock, without a monotonic part.
+// now returns the time of the runtime's clock, without a monotonic part.
 func (r *Runtime[S, C]) now() time.Time { return time.Now().Add(r.Ahead).Round(0) }
 
 func (r *Runtime[S, C]) tell(kind Kind, b *Sandbox[S], c *Container[S, C]) {
@@ -134,7 +133,7 @@ func (r *Runtime[S, C]) tell(kind Kind, b *Sandbox[S], c *Container[S, C]) {
 	}
 }
 
-// newID is 64 hex digits like a real one, its end the count.
+// newID returns 64 hex digits like a real ID, which end with the count.
 func (r *Runtime[S, C]) newID() string {
 	r.nextID++
 	return fmt.Sprintf("%016x%048x", r.nextID*0x9e3779b97f4a7c15, r.nextID)
@@ -151,8 +150,8 @@ func (r *Runtime[S, C]) reserve(kind, name, id string) error {
 	return nil
 }
 
-// Crash is what a crash of the runtime leaves of the creates that are under way:
-// nothing. Processes live on.
+// Crash makes the creates in progress leave nothing, as a crash of the runtime does.
+// Processes live on.
 func (r *Runtime[S, C]) Crash() {
 	for name, id := range r.names {
 		if r.Sandbox(id) == nil && r.Container(id) == nil {
@@ -161,17 +160,17 @@ func (r *Runtime[S, C]) Crash() {
 	}
 }
 
-// Close lets no process end by itself any more.
+// Close stops all timers: no process ends by itself any more.
 func (r *Runtime[S, C]) Close() {
 	for _, c := range r.containers {
 		c.stopTimer()
 	}
 }
 
-// Sandboxes are all sandboxes in the order in which they came to be.
+// Sandboxes returns all sandboxes in the order of their creation.
 func (r *Runtime[S, C]) Sandboxes() []*Sandbox[S] { return slices.Clone(r.sandboxes) }
 
-// Sandbox is the one of that ID, or nil.
+// Sandbox returns the sandbox with that ID, or nil.
 func (r *Runtime[S, C]) Sandbox(id string) *Sandbox[S] {
 	for _, b := range r.sandboxes {
 		if b.ID == id {
@@ -181,10 +180,10 @@ func (r *Runtime[S, C]) Sandbox(id string) *Sandbox[S] {
 	return nil
 }
 
-// Containers are all containers in the order in which they came to be.
+// Containers returns all containers in the order of their creation.
 func (r *Runtime[S, C]) Containers() []*Container[S, C] { return slices.Clone(r.containers) }
 
-// Container is the one of that ID, or nil.
+// Container returns the container with that ID, or nil.
 func (r *Runtime[S, C]) Container(id string) *Container[S, C] {
 	for _, c := range r.containers {
 		if c.ID == id {
@@ -194,7 +193,7 @@ func (r *Runtime[S, C]) Container(id string) *Container[S, C] {
 	return nil
 }
 
-// ContainersOf are those of a sandbox.
+// ContainersOf returns the containers of a sandbox.
 func (r *Runtime[S, C]) ContainersOf(b *Sandbox[S]) []*Container[S, C] {
 	var all []*Container[S, C]
 	for _, c := range r.containers {
@@ -205,5 +204,5 @@ func (r *Runtime[S, C]) ContainersOf(b *Sandbox[S]) []*Container[S, C] {
 	return all
 }
 
-// Addresses is how many are given out.
+// Addresses returns the number of addresses that are given out.
 func (r *Runtime[S, C]) Addresses() int { return len(r.addresses) }
