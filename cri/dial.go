@@ -37,14 +37,14 @@ const (
 	// A process that the command left behind keeps its output open, and containerd
 	// would wait for that too: in the kubelet, for two minutes.
 	execGrace = 2 * time.Second
-	// lookupTimeout bounds the query whether a create succeeded after all.
+	// lookupTimeout bounds the query whether a failed create succeeded after all.
 	lookupTimeout = 10 * time.Second
 )
 
-// Conn is a connection to one container runtime, over which it can be greeted:
-// queried for its version, features and status. A Client's options depend on the
-// results, so that there is no Client without them. Create it with Connect. All
-// methods are safe for concurrent use.
+// Conn is a connection to one container runtime. Over it, podd queries the runtime's
+// version, features and status. A Client's options depend on the results, so these come
+// before there is a Client. Create it with Connect. All methods are safe for concurrent
+// use.
 type Conn struct {
 	requestTimeout, createTimeout time.Duration
 
@@ -57,8 +57,8 @@ type Conn struct {
 	slots    map[kind]*slots.Slots
 	stall    *stallWatch
 
-	// The event stream has a connection of its own: containerd waits for whoever reads
-	// events too slowly, with every call that causes one.
+	// The event stream has its own connection: while somebody reads events too slowly,
+	// containerd blocks every call that causes one.
 	eventConn *grpc.ClientConn
 	events    runtimeapi.RuntimeServiceClient
 }
@@ -148,9 +148,9 @@ func (c *Conn) newStallWatch(socket string) *stallWatch {
 	}
 }
 
-// NewClient returns a Client on a connection. The options are the node's settings,
-// the identity of this podd, and where pods' files and logs are; some may have been
-// learnt over the same connection. Closing either closes both.
+// NewClient returns a Client on a connection. The options are the node's settings, the
+// identity of this podd, and where pods' files and logs are; some may have come over the
+// same connection. Closing either closes both.
 func NewClient(conn *Conn, opts spec.Options) *Client {
 	return &Client{Conn: conn, spec: opts.WithDefaults(), memo: map[pod.UID]*podMemo{}, roster: newRoster()}
 }
@@ -175,7 +175,7 @@ func (c *Conn) Close() error {
 	return errors.Join(c.conn.Close(), c.eventConn.Close())
 }
 
-// Endpoint is where the runtime is, as unix:///path.
+// Endpoint returns the runtime's address, as unix:///path.
 func (c *Conn) Endpoint() string { return c.endpoint }
 
 func socketPath(endpoint string) (string, error) {
@@ -201,9 +201,9 @@ func (c *Conn) wrongVersion(spoken string) error {
 		c.endpoint, spoken, pod.ErrUnimplemented)
 }
 
-// intercept gives every call its turn, its deadline and its metrics. Waiting for the
-// turn counts for neither of them. A call that ended with a connection that stood still
-// is made again on the new one, if it may be made twice.
+// intercept gives every call its slot, its deadline and its metrics. The wait for the slot
+// counts for neither of the others. If a call ended with a connection that stood still, and
+// the call may be made twice, it is made again on the new connection.
 func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	if turns := c.slots[kindOf(name)]; turns != nil {
@@ -237,7 +237,7 @@ func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc 
 	}
 }
 
-// deadline is how long a call of that name may take; 0 for no bound.
+// deadline returns how long a call of that name may take; 0 for no bound.
 func (c *Conn) deadline(name string, req any) time.Duration {
 	switch name {
 	case "PullImage":

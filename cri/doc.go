@@ -6,10 +6,10 @@
 // errors to podd's own (one function, mapError). Requests are built by spec, a
 // package of pure functions.
 //
-// It decides nothing about a pod's lifecycle: agent/plan does. It depends on nothing
-// but the runtime: the inputs of a sandbox or a container beyond its pod come with
-// the request, from podenv. It writes no file; of pods' files (podfs) it reads the
-// logs and termination messages of dead containers.
+// It decides nothing about a pod's lifecycle: agent/plan does. It depends only on the
+// runtime: the inputs of a sandbox or a container beyond its pod come with the request,
+// from podenv. It writes no file. Of pods' files (podfs), it reads only the logs and
+// termination messages of dead containers.
 //
 //	sandbox_run.go       RunSandbox, StopSandbox, RemoveSandbox
 //	container_create.go  CreateContainer, StartContainer
@@ -31,13 +31,13 @@
 //     own), except PullImage, Events, and ExecSync without a timeout, which the
 //     caller ends.
 //   - A create is never abandoned: RunSandbox and CreateContainer return only
-//     when the runtime has responded, or when its deadline has passed and the
-//     runtime was queried for whether the object exists after all. So a later
+//     when the runtime has responded, or when the deadline has passed and podd has
+//     queried the runtime whether the object exists after all. So a later
 //     Observe sees everything that was created.
 //   - When the runtime becomes unavailable, calls fail at once with
 //     pod.ErrUnavailable; when it is back, they succeed again within half a second,
 //     without dialling again.
-//   - Only pods whose sandboxes (or, where none is left, containers) carry
-//     pod.AnnotationStartTime are podd's, and those of a kubelet that have their
-//     directory in podd's root directory; Summaries shows no others.
+//   - A pod is podd's if its sandboxes (or, if none is left, its containers) carry
+//     pod.AnnotationStartTime. A kubelet's pod is podd's too if it has its directory in
+//     podd's root directory. Summaries shows no others.
 package cri

@@ -12,7 +12,7 @@ import (
 	"podd/internal/text"
 )
 
-// maxMessage bounds what of a runtime's message is kept: it ends in statuses
+// maxMessage bounds how much of a runtime's message podd keeps: messages end up in statuses
 // and events, and some runtimes append whole logs.
 const maxMessage = 4096
 
@@ -37,12 +37,12 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.class }
 
-// mapError is the one place where the runtime's codes and messages are mapped to
-// podd's errors. call says what was tried; it is empty if the runtime's own message
-// becomes a status message, as in the kubelet.
+// mapError is the one place that maps the runtime's codes and messages to podd's errors.
+// call says what was tried; it is empty if the runtime's own message becomes a status
+// message, as in the kubelet.
 func mapError(call string, err error) error { return mapRedacted(call, err, nil) }
 
-// mapRedacted is mapError of a message that may have confidential values.
+// mapRedacted is mapError for a message that may have confidential values.
 func mapRedacted(call string, err error, redact redaction) error {
 	if err == nil {
 		return nil
@@ -110,7 +110,7 @@ func classOf(code codes.Code, msg string) error {
 	}
 }
 
-// ambiguous says that the call may have taken effect although it failed.
+// ambiguous says that a failed call may have taken effect all the same.
 func ambiguous(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, pod.ErrUnavailable) || errors.Is(err, pod.ErrNameReserved)

@@ -11,10 +11,10 @@ import (
 	"podd/internal/pod"
 )
 
-// Events reads the runtime's event stream and calls hint for each event with its pod
-// and the time at which it happened. An event is a hint to sync the pod, and not its
-// state: it may be minutes old. The UID is empty if neither the event nor earlier
-// observations of its sandbox tell the pod.
+// Events reads the runtime's event stream and calls hint for each event with its pod and
+// the time at which it happened. An event is a hint to sync the pod. It does not give the
+// pod's state: it may be minutes old. The UID is empty if neither the event nor earlier
+// observations of its sandbox identify the pod.
 //
 // It blocks until the stream is lost or ctx ends, and always returns an error:
 // pod.ErrUnimplemented when the runtime has no such stream, and otherwise why
@@ -37,9 +37,9 @@ func (c *Client) Events(ctx context.Context, hint func(uid pod.UID, at time.Time
 	}
 }
 
-// eventOwner is the pod of an event, of which the roster takes note. The event of a
-// removed sandbox has no status any more: then the pod is known from earlier observations
-// and events of it.
+// eventOwner returns the pod of an event, and records the event in the roster. The event of
+// a removed sandbox has no status any more: then earlier observations and events of the
+// sandbox identify the pod.
 func (c *Client) eventOwner(ev *runtimeapi.ContainerEventResponse) pod.UID {
 	uid := pod.UID(ev.PodSandboxStatus.GetMetadata().GetUid())
 	for _, k := range ev.ContainersStatuses {

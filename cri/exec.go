@@ -22,32 +22,30 @@ import (
 // (pkg/kubelet/prober, which truncates it to maxProbeMessageLength).
 const maxExecOutput = 10 << 10
 
-// maxExecReply bounds what the runtime may send of it: it is one message, and many
-// commands may write much at once. The kubelet accepts four times as much.
+// maxExecReply bounds the runtime's reply with that output: the reply is one message, and
+// many commands may write much at once. The kubelet accepts four times as much.
 const maxExecReply = 4 << 20
 
-// ExecSync runs a command in a running container and waits until it exits, for at
-// most timeout, after which the runtime kills it. CRI counts in whole seconds: a
-// timeout is rounded up, and 0 is none. Of what the command wrote, stdout and then
-// stderr, the first 10 KiB are kept.
+// ExecSync runs a command in a running container and waits until it exits, for at most
+// timeout; then the runtime kills it. CRI counts in whole seconds: a timeout is rounded up,
+// and 0 means none. ExecSync keeps the first 10 KiB of the command's output: stdout and
+// then stderr.
 //
-// An exit code other than 0 is no error. Errors: pod.ErrTimeout for a command that
-// exceeded its timeout, an error without a class for one that wrote more than 4 MiB,
-// pod.ErrNotFound for a container that does not exist, and the runtime's own for a
-// command that could not be started.
+// An exit code other than 0 is no error. Errors: pod.ErrTimeout for a command that exceeded
+// its timeout, an error without a class for one that wrote more than 4 MiB, pod.ErrNotFound
+// for a missing container, and the runtime's own for a command that could not be started.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (pod.ExecResult, error) {
 	r, err := c.execute(ctx, id, cmd, timeout)
 	if err != nil {
 		return pod.ExecResult{}, err
 	}
-	// Copied, so that a large output is not kept in memory for the sake of its
-	// beginning.
+	// Copied, so that a large output does not stay in memory for the sake of its beginning.
 	out := slices.Clone(r.Stdout[:min(len(r.Stdout), maxExecOutput)])
 	out = append(out, r.Stderr[:min(len(r.Stderr), maxExecOutput-len(out))]...)
 	return pod.ExecResult{ExitCode: r.ExitCode, Output: out}, nil
 }
 
-// Run is ExecSync without a timeout, for somebody who wants to read all of the output.
+// Run is ExecSync without a timeout, for a caller that wants all of the output.
 func (c *Client) Run(ctx context.Context, id string, cmd []string) (pod.ExecResult, error) {
 	r, err := c.execute(ctx, id, cmd, 0)
 	if err != nil {
@@ -72,14 +70,16 @@ func (c *Client) execute(ctx context.Context, id string, cmd []string, timeout t
 	return nil, err
 }
 
-// SessionStreams are those of a session in a container. A terminal has no stderr of its own.
+// SessionStreams are the streams of a session in a container. A terminal has no stderr of
+// its own.
 type SessionStreams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// ExecURL prepares a command in a running container, and returns where the runtime serves
-// it over SPDY and WebSocket: once, to the first who connects, within a minute.
+// ExecURL prepares a command in a running container, and returns the URL at which the
+// runtime serves it over SPDY and WebSocket: once, to the first client that connects,
+// within a minute.
 //
-// Errors: pod.ErrNotFound for a container that does not exist, and the runtime's own for one
-// that does not run.
+// Errors: pod.ErrNotFound for a missing container, and the runtime's own for one that does
+// not run.
 func (c *Client) ExecURL(ctx context.Context, id string, cmd []string, s SessionStreams) (*url.URL, error) {
 	r, err := c.runtime.Exec(ctx, &runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Tty: s.TTY})
 	return sessionURL("run a command in container "+id, r.GetUrl(), err)

@@ -10,11 +10,11 @@ import (
 	"podd/internal/pod"
 )
 
-// Handler is the runtime's handler for a pod of a manifest, "" for the default one. There
-// are no RuntimeClass objects: a pod's runtimeClassName is the name of a handler. The runtime's handlers are queried each time, by a call that only such
-// pods, and those with a user namespace, need: it may have been restarted with
-// another configuration. The error for a missing one has the reason
-// CreatePodSandboxError.
+// Handler returns the runtime's handler for a pod of a manifest, "" for the default one.
+// There are no RuntimeClass objects: a pod's runtimeClassName is the name of a handler. It
+// queries the runtime's handlers each time, because the runtime may have been restarted
+// with another configuration. Only pods with a runtimeClassName or a user namespace need
+// that call. The error for a missing handler has the reason CreatePodSandboxError.
 func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	var name string
 	if p.Spec.RuntimeClassName != nil {
@@ -33,8 +33,9 @@ func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	return name, nil
 }
 
-// HandlerOfClass is the runtime's handler for a pod whose RuntimeClass names that one. As
-// with a kubelet, it is the runtime that says whether it has it, when the sandbox is created.
+// HandlerOfClass returns the runtime's handler for a pod with a RuntimeClass that names
+// handler. As with a kubelet, the runtime checks that it has the handler when the sandbox
+// is created.
 func (c *Client) HandlerOfClass(ctx context.Context, p *v1.Pod, handler string) (string, error) {
 	if !ownUsers(p) {
 		return handler, nil
@@ -51,8 +52,8 @@ func (c *Client) HandlerOfClass(ctx context.Context, p *v1.Pod, handler string) 
 	return handler, nil
 }
 
-// supports is nil if the handler of that name exists, and supports a user namespace
-// if the pod needs one.
+// supports returns nil if the handler of that name exists and, for a pod with a user
+// namespace, supports those.
 func (s Status) supports(name string, users bool) error {
 	handler, known := s.handler(name)
 	if !known && len(s.Handlers) > 0 {
@@ -76,7 +77,7 @@ func (s Status) handler(name string) (Handler, bool) {
 	return Handler{}, false
 }
 
-// handlerNames are those that a pod can name.
+// handlerNames lists the handlers that a pod can name.
 func (s Status) handlerNames() string {
 	var names []string
 	for _, h := range s.Handlers {

@@ -7,8 +7,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Identities lists what all sandboxes and containers are, podd's or not, running or not, by
-// two calls. sandboxImage is that of sandboxes, which CRI does not report.
+// Identities identifies all sandboxes and containers, podd's or not, running or not, by two
+// calls. sandboxImage is the image of sandboxes, which CRI does not report.
 func (c *Client) Identities(ctx context.Context, sandboxImage string) ([]pod.Identity, error) {
 	sandboxes, containers, err := c.lists(ctx, nil)
 	if err != nil {

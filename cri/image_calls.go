@@ -9,7 +9,7 @@ import (
 	"podd/internal/pod"
 )
 
-// FsUsage is what images or containers use of one file system.
+// FsUsage is the usage of one file system by images or containers.
 type FsUsage struct {
 	Mountpoint string
 	// Used in bytes and inodes.
@@ -74,8 +74,7 @@ func (c *Client) ListImages(ctx context.Context) ([]*pod.Image, error) {
 	return out, nil
 }
 
-// RemoveImage removes an image with all its references. One that does not exist
-// counts as removed.
+// RemoveImage removes an image with all its references. A missing image counts as removed.
 func (c *Client) RemoveImage(ctx context.Context, image string) error {
 	_, err := c.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err := mapError("remove image "+image, err); err != nil && !gone(err) {
@@ -84,7 +83,7 @@ func (c *Client) RemoveImage(ctx context.Context, image string) error {
 	return nil
 }
 
-// ImageFsInfo returns what images, and containers' writable layers, use.
+// ImageFsInfo returns the usage by images, and by containers' writable layers.
 func (c *Client) ImageFsInfo(ctx context.Context) (images, containers []FsUsage, err error) {
 	r, err := c.image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // OCI runtime; CRI does not require it.
 type Inspection struct {
 	State pod.ContainerState
-	// PID is that of the container's first process on the node; 0 if it has none or
-	// the runtime does not report it.
+	// PID is the node's PID of the container's first process; 0 if it has none or the
+	// runtime does not report it.
 	PID int
 	// Spec is complete, including the values of Secrets. Nil if the runtime does not
 	// report it.
@@ -38,7 +38,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 	return out, nil
 }
 
-// info reads what a verbose answer tells beyond CRI's own fields.
+// info reads what a verbose answer adds to CRI's own fields.
 func info(r *runtimeapi.ContainerStatusResponse) (pid int, spec *specs.Spec, err error) {
 	text, told := r.GetInfo()["info"]
 	if !told {

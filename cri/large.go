@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// largeAgain is how long the pods that made a list too large are remembered:
-	// finding them costs two calls for each pod.
+	// largeAgain is how long podd remembers the pods that made a list too large: finding
+	// them costs two calls for each pod.
 	largeAgain = time.Minute
 	// largestNamed is how many of them are named.
 	largestNamed = 3
 )
 
-// large caches what was found out about lists that are too large.
+// large caches the explanation of a list that is too large.
 type large struct {
 	mu   sync.Mutex
 	text string    // guarded by mu
 	at   time.Time // guarded by mu
 }
 
-// explainSize adds what to do, and which pods are the largest, to the error of a list
-// of everything (no labels) that exceeds the size of a message, which no retry can
-// fix.
+// explainSize adds what to do, and which pods are the largest, to the error of a list of
+// everything (no labels) that exceeds the size of a message. No retry can fix that error.
 func (c *Client) explainSize(ctx context.Context, labels map[string]string, err error) error {
 	failed, ok := errors.AsType[*callError](err)
 	if !ok || labels != nil || failed.code != codes.ResourceExhausted || !strings.Contains(failed.message, "larger than max") {
@@ -53,8 +52,8 @@ func (c *Client) explainSize(ctx context.Context, labels map[string]string, err 
 		"raise max_send_message_size and max_recv_message_size of the runtime's gRPC server, or shorten the annotations of its largest pods%s", err, text)
 }
 
-// largest names the pods with a directory here whose part of the list is the largest.
-// Queried one by one, each fits.
+// largest names those pods with a directory here that take the largest parts of the list.
+// It queries pods one by one, because each fits.
 func (c *Client) largest(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

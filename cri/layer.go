@@ -6,16 +6,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// LayerUsage is what a container takes outside of its volumes, as the runtime last
-// measured it.
+// LayerUsage is a container's usage outside of its volumes, as the runtime last measured
+// it.
 type LayerUsage struct {
 	Bytes, Inodes int64
-	// On is where the file system that has it is mounted on the node; empty if the
-	// runtime does not say.
+	// On is the mount point, on the node, of the file system that has the layer; empty if
+	// the runtime does not say.
 	On string
 }
 
-// LayerUsage asks for one container. It blocks for one call.
+// LayerUsage returns the usage of one container. It blocks for one call.
 func (c *Client) LayerUsage(ctx context.Context, id string) (LayerUsage, error) {
 	r, err := c.runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"podd/cri/spec"
 )
 
-// Held is a sandbox or a running container, whoever created it.
+// Held is a sandbox or a running container, regardless of who created it.
 type Held struct {
 	ID string
 	// Pod is the pod's name, Container the container's; empty for a sandbox.

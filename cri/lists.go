@@ -14,16 +14,16 @@ import (
 	"podd/internal/pod"
 )
 
-// lister makes lists for whoever needs one. A runtime walks over all that it has for
-// each, so that those who come while one is being made share the next: one list of
-// everything for any number of pods.
+// lister makes lists for callers that need one. For each list a runtime walks over
+// everything it has. So the callers that come while a list is in progress share the next
+// one: one list of everything for any number of pods.
 type lister struct {
 	mu      sync.Mutex
 	waiting []*listRequest // guarded by mu
 	busy    bool           // somebody makes lists; guarded by mu
 }
 
-// listRequest is for one pod, or, without a UID, for all.
+// listRequest asks for one pod's list, or, without a UID, for everybody's.
 type listRequest struct {
 	uid  pod.UID
 	done chan struct{} // closed when what follows is set
@@ -31,7 +31,7 @@ type listRequest struct {
 	err error
 }
 
-// listed is what the runtime has, of one pod or of all.
+// listed is what the runtime has of one pod or of all pods.
 type listed struct {
 	// number is the list's, for the roster.
 	number     uint64
@@ -39,9 +39,9 @@ type listed struct {
 	containers []*runtimeapi.Container
 }
 
-// list returns what the runtime has of a pod, or of all for the empty UID, by a list that
-// begins after the call. It blocks until there is one or ctx ends. The messages are
-// shared, and must not be changed; the slices may be.
+// list returns what the runtime has of a pod, or of all pods for the empty UID, from a list
+// that begins after the call. It blocks until there is one or ctx ends. The messages are
+// shared and must not be changed; the slices may be.
 func (c *Client) list(ctx context.Context, uid pod.UID) (listed, error) {
 	r := &listRequest{uid: uid, done: make(chan struct{})}
 	l := &c.lister
@@ -77,7 +77,7 @@ func (c *Client) makeLists(ctx context.Context) {
 	}
 }
 
-// listFor answers a batch of requests: a single pod's by a list of its own.
+// listFor answers a batch of requests. If all are for one pod, it makes a list of that pod.
 func (c *Client) listFor(ctx context.Context, batch []*listRequest) {
 	one := !slices.ContainsFunc(batch, func(r *listRequest) bool { return r.uid == "" || r.uid != batch[0].uid })
 	if one {
@@ -118,7 +118,7 @@ func (c *Client) listOne(ctx context.Context, batch []*listRequest) {
 	}
 }
 
-// note has the roster take in a list of everything.
+// note passes a list of everything to the roster.
 func (c *Client) note(number uint64, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
 	all := make(map[pod.UID]list)
 	for uid, of := range split(sandboxes, containers) {
@@ -127,7 +127,7 @@ func (c *Client) note(number uint64, sandboxes []*runtimeapi.PodSandbox, contain
 	c.roster.takeAll(number, all)
 }
 
-// split sorts lists by pod.
+// split groups lists by pod.
 func split(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[pod.UID]listed {
 	byPod := make(map[pod.UID]listed)
 	for _, s := range sandboxes {
@@ -145,7 +145,7 @@ func split(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 	return byPod
 }
 
-// rosterList is what the roster needs of the lists of a pod.
+// rosterList extracts what the roster needs from the lists of a pod.
 func (c *Client) rosterList(uid pod.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) list {
 	l := list{containers: make(map[string]string, len(containers))}
 	own := func(annotations map[string]string) bool {

@@ -7,12 +7,12 @@ import (
 	"podd/internal/pod"
 )
 
-// podMemo caches what cannot change any more, so that observing an unchanged pod
-// costs two calls and not one more per container: the addresses of a ready sandbox,
-// the start and resources of a container that the runtime reports as running, the end
-// of one that has exited. It is dropped with the sandbox or container, and when podd
-// changes a container's resources. Nothing is cached of others' pods, which are
-// observed once.
+// podMemo caches facts that cannot change any more, so that observing an unchanged pod
+// costs two calls and not one more per container: the addresses of a ready sandbox, the
+// start and resources of a container that the runtime reports as running, the end of one
+// that has exited. It is dropped with the sandbox or container, and when podd changes a
+// container's resources. Pods of others are not cached, because they are observed only
+// once.
 type podMemo struct {
 	name, namespace string
 	source          pod.Source
@@ -27,7 +27,7 @@ type sandboxFacts struct {
 	hostNetwork bool
 }
 
-// memoOf is what can be cached of an observation.
+// memoOf returns the part of an observation that can be cached.
 func memoOf(seen *pod.Observed) *podMemo {
 	m := &podMemo{
 		name: seen.Name, namespace: seen.Namespace, source: seen.Source, startTime: seen.StartTime,
@@ -46,7 +46,7 @@ func memoOf(seen *pod.Observed) *podMemo {
 	return m
 }
 
-// recall returns what is cached of a pod, and its age, for remember.
+// recall returns a pod's memo, and its age, for remember.
 func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -56,8 +56,7 @@ func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	return &podMemo{}, c.memoGeneration
 }
 
-// remember keeps what was observed of a pod of podd's, unless something was changed
-// meanwhile.
+// remember stores the memo of a pod of podd's, unless something was changed meanwhile.
 func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -71,15 +70,15 @@ func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memo[uid] = m
 }
 
-// rememberOnly drops the memos of pods that are not listed any more: one that
-// somebody else removed may never be observed again.
+// rememberOnly drops the memos of pods that are not listed any more: a pod that somebody
+// else removed may never be observed again.
 func (c *Client) rememberOnly(listed map[pod.UID]int) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	maps.DeleteFunc(c.memo, func(uid pod.UID, _ *podMemo) bool { _, there := listed[uid]; return !there })
 }
 
-// doubt drops the memo of a pod of which podd changed something.
+// doubt drops the memo of a pod that podd changed.
 func (c *Client) doubt(uid pod.UID) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -87,8 +86,8 @@ func (c *Client) doubt(uid pod.UID) {
 	delete(c.memo, uid)
 }
 
-// forget drops the memo of a removed sandbox's pod; the next observation queries the
-// rest of it again.
+// forget drops the memo of a removed sandbox's pod; the next observation queries the rest
+// of the pod again.
 func (c *Client) forget(sandbox string) {
 	uid := c.roster.removedSandbox(sandbox)
 	c.memoMu.Lock()

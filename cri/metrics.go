@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the kubelet's own names, so that its dashboards and alerts work.
+// metrics have the kubelet's own names, so that its dashboards and alerts work.
 type metrics struct {
 	total    *prometheus.CounterVec
 	errors   *prometheus.CounterVec

@@ -39,12 +39,11 @@ type Condition struct {
 	Message string
 }
 
-// Status is whether the runtime can run containers, and whether pods get a
-// network.
+// Status says whether the runtime can run containers, and whether pods get a network.
 type Status struct {
 	Runtime Condition
 	Network Condition
-	// Handlers are those that a RuntimeClass may name; empty if the runtime is too
+	// Handlers are the handlers that a RuntimeClass may name; empty if the runtime is too
 	// old to report them.
 	Handlers []Handler
 	// RecursiveReadOnly is the default handler's.
@@ -96,8 +95,9 @@ func (c *Conn) Status(ctx context.Context) (Status, error) {
 }
 
 // DefaultRuntime returns the program that runs containers of the default handler: the path
-// of runc, or of what is there in its place. It is "" for a runtime that does not report it;
-// containerd does, as information for people, whose form no specification promises.
+// of runc, or of its replacement. It is "" for a runtime that does not report it.
+// containerd reports it as information for people, in a form that no specification
+// promises.
 func (c *Conn) DefaultRuntime(ctx context.Context) (string, error) {
 	r, err := c.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *Conn) DefaultRuntime(ctx context.Context) (string, error) {
 	return settings.Containerd.Runtimes[settings.Containerd.DefaultRuntimeName].Options.BinaryName, nil
 }
 
-// RuntimeConfig is what the runtime reports of its own configuration.
+// RuntimeConfig is the part of its configuration that the runtime reports.
 type RuntimeConfig struct {
 	// CgroupDriver is "systemd" or "cgroupfs".
 	CgroupDriver string
@@ -138,8 +138,8 @@ func (c *Conn) RuntimeConfig(ctx context.Context) (RuntimeConfig, error) {
 	return RuntimeConfig{CgroupDriver: driver}, nil
 }
 
-// UpdateRuntimeConfig tells the runtime the pod CIDR of this node: networks in CIDR notation,
-// separated by commas. A runtime that makes pods' networks by configurations of its own ignores
+// UpdateRuntimeConfig tells the runtime the pod CIDR of this node: networks in CIDR
+// notation, separated by commas. A runtime that configures pods' networks by itself ignores
 // it.
 func (c *Conn) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error {
 	_, err := c.runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{

@@ -19,11 +19,12 @@ import (
 // dead containers must not flood the runtime after a restart of podd.
 const statusWidth = 8
 
-// Observe observes one pod: all its sandboxes and containers, running and dead, with
-// the termination messages of dead ones. What podd knows by ID is asked for by ID: a call
-// for each sandbox and each container that has not ended. Otherwise it blocks for a list,
-// which it shares with whoever needs one, and concurrent status calls for what is new
-// since the last observation. An unknown pod is an empty Observed, not an error.
+// Observe observes one pod: all its sandboxes and containers, running and dead, with the
+// termination messages of dead ones. If podd knows them all by ID, it queries them by ID: a
+// call for each sandbox and each container that has not ended. Otherwise it blocks for a
+// list, which it shares with other callers that need one, and for concurrent status calls
+// for everything new since the last observation. An unknown pod is an empty Observed, not
+// an error.
 func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	if seen, known, err := c.observeByID(ctx, uid); known {
 		return seen, err
@@ -39,8 +40,8 @@ func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
 	return seen, nil
 }
 
-// Lookup is Observe without status calls: whose a pod is, and whether anything of it
-// exists. Nothing of it is cached.
+// Lookup is Observe without status calls: it says who owns a pod, and whether anything of
+// it exists. It caches nothing.
 func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	seen := pod.Observed{UID: uid, At: time.Now()}
 	if boxes, containers, known := c.roster.known(uid); known && len(boxes)+len(containers) == 0 {
@@ -61,8 +62,8 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 	return seen, nil
 }
 
-// lookUp lists the sandboxes and containers of a pod that are not another podd's,
-// newest first, and records in seen whose it is.
+// lookUp lists the sandboxes and containers of a pod, newest first, except those of another
+// podd. It records the owner in seen.
 func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	found, err := c.list(ctx, seen.UID)
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.
 	return sandboxes, containers, nil
 }
 
-// attempt is a sandbox or a container, as a list or its status has it.
+// attempt is a sandbox or a container, from a list or from its status.
 type attempt[M interface{ GetAttempt() uint32 }] interface {
 	GetMetadata() M
 	GetCreatedAt() int64
@@ -96,14 +97,14 @@ func sandboxOf(s *runtimeapi.PodSandbox) pod.Sandbox {
 	return pod.Sandbox{ID: s.Id, Attempt: s.Metadata.GetAttempt(), Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Unix(0, s.CreatedAt)}
 }
 
-// labelled is a sandbox or a container with what podd wrote on it.
+// labelled is a sandbox or a container with the labels and annotations that podd wrote.
 type labelled interface {
 	GetLabels() map[string]string
 	GetAnnotations() map[string]string
 }
 
-// identify reads names, source and start time back from labels and annotations,
-// the newest sandbox first, and containers only where no sandbox is left.
+// identify reads names, source and start time back from labels and annotations: from the
+// newest sandbox first, and from containers only if no sandbox is left.
 func identify[S, C labelled](seen *pod.Observed, sandboxes []S, containers []C) {
 	for _, s := range sandboxes {
 		identifyBy(seen, s)
@@ -113,7 +114,7 @@ func identify[S, C labelled](seen *pod.Observed, sandboxes []S, containers []C) 
 	}
 }
 
-// identifyBy reads what is not known yet.
+// identifyBy fills in the fields that are still unknown.
 func identifyBy(seen *pod.Observed, of labelled) {
 	if seen.Name == "" {
 		seen.Name, seen.Namespace = of.GetLabels()[spec.LabelPodName], of.GetLabels()[spec.LabelPodNamespace]
@@ -129,8 +130,8 @@ func identifyBy(seen *pod.Observed, of labelled) {
 	}
 }
 
-// fill queries the statuses that are not cached, concurrently. What was removed since
-// the lists is left out.
+// fill queries the statuses that are not cached, concurrently. It leaves out sandboxes and
+// containers that were removed since the lists.
 func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	memo, age := c.recall(seen.UID)
 	g, ctx := errgroup.WithContext(ctx)
@@ -181,8 +182,8 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 	return nil
 }
 
-// sandboxStatus adds what the list does not have; nil if the sandbox was removed
-// meanwhile.
+// sandboxStatus adds the fields that a list lacks. It returns nil if the sandbox was
+// removed meanwhile.
 func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
 	st, err := c.askSandbox(ctx, box.ID)
 	if err != nil || st == nil {
@@ -206,7 +207,7 @@ func (c *Client) askSandbox(ctx context.Context, id string) (*runtimeapi.PodSand
 	return r.GetStatus(), nil
 }
 
-// addSandboxStatus adds to a sandbox what a list does not have.
+// addSandboxStatus adds the fields that a list lacks to a sandbox.
 func addSandboxStatus(box *pod.Sandbox, st *runtimeapi.PodSandboxStatus) {
 	box.Ready = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	box.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
@@ -241,7 +242,7 @@ func (c *Client) askContainer(ctx context.Context, id string) (*runtimeapi.Conta
 	return r.GetStatus(), nil
 }
 
-// observedContainer is a container by its status and by what lies on the host.
+// observedContainer returns a container from its status and its files on the host.
 func (c *Client) observedContainer(ctx context.Context, sandbox string, st *runtimeapi.ContainerStatus) *pod.Container {
 	out := fromContainerStatus(sandbox, st)
 	out.Kept = keptSpec(out.Name, st.Annotations)
@@ -291,8 +292,8 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	return out
 }
 
-// gracePeriod is the pod's when the container was created: that of its deletion, if
-// that had begun, or its own; nil if neither is known.
+// gracePeriod returns the pod's grace period at the creation of the container: that of its
+// deletion, if that had begun, or its own. It is nil if neither is known.
 func gracePeriod(annotations map[string]string) *time.Duration {
 	for _, key := range []string{spec.AnnotationDeletionGrace, spec.AnnotationTerminationPeriod} {
 		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {
@@ -316,13 +317,13 @@ func containerState(s runtimeapi.ContainerState) pod.ContainerState {
 	}
 }
 
-// noTask begins containerd's message about a start that failed before runc had made the
+// noTask is how containerd's message begins if a start failed before runc had made the
 // container (internal/cri/server/container_start.go). CRI has no field for it: reason and
-// code are those of every start that failed, also of one that was interrupted when the
+// code are the same for every failed start, including one that was interrupted when the
 // process may have run for a moment.
 const noTask = "failed to create containerd task: "
 
-// neverRan says that no process came of an exited container's start, with certainty.
+// neverRan says that an exited container certainly never had a process.
 func neverRan(st *runtimeapi.ContainerStatus) bool {
 	return st.StartedAt <= 0 && st.Reason == pod.ReasonStartError && strings.HasPrefix(st.Message, noTask)
 }

@@ -13,9 +13,9 @@ import (
 	"podd/internal/pod"
 )
 
-// observeByID observes a pod of which the roster knows all that the runtime has. known is
-// false if it does not, or if something that it knows is gone: then the pod is to be
-// listed.
+// observeByID observes a pod by the IDs that the roster has. known is false if the roster
+// does not know everything that the runtime has of the pod, or if something that it knows
+// is gone: then the pod must be listed.
 func (c *Client) observeByID(ctx context.Context, uid pod.UID) (seen pod.Observed, known bool, err error) {
 	seen = pod.Observed{UID: uid, At: time.Now()}
 	boxIDs, sandboxOf, known := c.roster.known(uid)
@@ -63,8 +63,8 @@ func (c *Client) observeByID(ctx context.Context, uid pod.UID) (seen pod.Observe
 	return seen, true, nil
 }
 
-// sandboxesOf are a pod's sandboxes with what an observation by lists has of them: of
-// those that are not ready, no addresses.
+// sandboxesOf returns a pod's sandboxes as an observation by lists has them: sandboxes that
+// are not ready have no addresses.
 func sandboxesOf(statuses []*runtimeapi.PodSandboxStatus) []pod.Sandbox {
 	var out []pod.Sandbox
 	for _, st := range statuses {
@@ -77,8 +77,8 @@ func sandboxesOf(statuses []*runtimeapi.PodSandboxStatus) []pod.Sandbox {
 	return out
 }
 
-// newestContainers are a pod's containers in the order of a list. The restart count is
-// the attempt of what podd created.
+// newestContainers returns a pod's containers in the order of a list. The restart count of
+// a container that podd created is its attempt.
 func newestContainers(containers []*pod.Container) []pod.Container {
 	var out []pod.Container
 	for _, k := range containers {

@@ -12,25 +12,25 @@ import (
 	"podd/internal/pod"
 )
 
-// unsigned stands for the identity of a podd version that wrote none.
+// unsigned replaces the identity of a podd version that wrote none.
 const unsigned = "unknown, of an older version"
 
-// maxNamed bounds the pods of another podd that are named in one message.
+// maxNamed bounds how many pods of another podd one message names.
 const maxNamed = 10
 
-// others is what is known of other podds on this runtime.
+// others is what is known about other podds on this runtime.
 type others struct {
-	// shared: something on this runtime is another's.
+	// shared says that another podd owns something on this runtime.
 	shared atomic.Bool
 
 	mu   sync.Mutex
 	told map[string]bool // instances that were named; guarded by mu
 }
 
-// owner is the identity of another podd that created a sandbox or container; empty
-// for what this one created, and for what no podd did. What an older podd created
-// without an identity is this one's if the pod's directory exists here: only this
-// one, whatever its version, created that.
+// owner returns the identity of another podd that created a sandbox or container. It is
+// empty for what this podd created, and for what no podd created. What an older podd
+// created without an identity is this one's if the pod's directory exists here: only this
+// podd, in whatever version, created that.
 func (c *Client) owner(uid pod.UID, annotations map[string]string) string {
 	own := c.spec.Instance
 	if own == "" {
@@ -50,8 +50,8 @@ func (c *Client) owner(uid pod.UID, annotations map[string]string) string {
 	}
 }
 
-// made says that podd made a sandbox or container, or that a kubelet did, in whose place podd
-// is now: the pod has its directory here.
+// made says that podd made a sandbox or container, or that a kubelet made it which podd has
+// replaced: the pod has its directory here.
 func (c *Client) made(uid pod.UID, annotations map[string]string) bool {
 	_, podds := annotations[pod.AnnotationStartTime]
 	return podds || uid != "" && c.hasDirectory(uid)
@@ -68,8 +68,7 @@ func (c *Client) hasDirectory(uid pod.UID) bool {
 	return err == nil
 }
 
-// ours removes from two lists what another podd created, and returns the makers of
-// what was removed, by pod.
+// ours removes from two lists what another podd created, and returns who made it, by pod.
 func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, map[pod.UID]foreignPod) {
 	var left map[pod.UID]foreignPod
 	note := func(uid pod.UID, namespace, name, by string, alive bool) bool {
@@ -105,11 +104,11 @@ type foreignPod struct {
 	alive    bool
 }
 
-// Shared says whether another podd's pods were observed on this runtime since this
-// one started. What belongs to no pod here may then be theirs.
+// Shared says whether this podd has observed another podd's pods on this runtime since it
+// started. Resources that belong to no pod here may then be the other podd's.
 func (c *Client) Shared() bool { return c.others.shared.Load() }
 
-// nameOthers logs once for each other podd that its pods are left alone.
+// nameOthers logs, once for each other podd, that this podd leaves its pods alone.
 func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
 	byMaker := map[string][]string{}
 	for _, f := range left {

@@ -11,55 +11,54 @@ import (
 )
 
 const (
-	// streamSettles is how long after the event stream was opened the runtime certainly
-	// sends events on it: CRI has no acknowledgement. The first event shows it, too. It is
-	// shorter than the time after which pleg relists, so that this list counts.
+	// streamSettles is how long it takes, at most, until the runtime sends events on a
+	// stream that was opened: CRI has no acknowledgement. The first event shows it, too. It
+	// is shorter than the time after which pleg relists, so that this list counts.
 	streamSettles = time.Second
-	// keptRemovals bounds the IDs of what was removed that are remembered, for events about
-	// them that are still under way.
+	// keptRemovals bounds the IDs of removed sandboxes and containers that the roster
+	// remembers, for events about them that have not arrived yet.
 	keptRemovals = 4096
 )
 
-// roster knows by ID what the runtime has of each pod, so that a pod is observed at the
-// same cost whatever else runs on the node: a runtime answers a list by walking over all
-// that it has.
+// roster knows by ID what the runtime has of each pod. So observing a pod costs the same no
+// matter what else runs on the node: for a list, a runtime walks over everything it has.
 //
-// An entry can be relied on while everything that could change it is noticed: a list
-// that began after the event stream was open, what podd itself has created and removed
-// since, and events about anything else. Whatever leaves a doubt (a create that failed, an
-// event about something unknown, a lost stream, another agent's part of the pod) has the
-// pod listed again, and so does a runtime without an event stream.
+// An entry is reliable while podd notices everything that could change it: a list that
+// began after the event stream was open, everything that podd itself has created and
+// removed since, and events about anything else. Any doubt (a create that failed, an event
+// about something unknown, a lost stream, another agent's part of the pod) makes podd list
+// the pod again, and so does a runtime without an event stream.
 type roster struct {
 	mu sync.Mutex // guards everything below
 	// seq orders lists, calls and events: each has a number of its own.
 	seq uint64
-	// sure is the number from which on no event is missed; 0 without a stream.
+	// sure is the number from which on no event was missed; 0 without a stream.
 	sure uint64
 	// stream is the number of the current stream.
 	stream uint64
-	// whole is the number of the last list of everything; a pod without an entry has
-	// nothing, if it counts.
+	// whole is the number of the last list of everything. If it counts, a pod without an
+	// entry has nothing.
 	whole uint64
 	pods  map[pod.UID]*entry
-	// owners has the pod of each sandbox and container.
+	// owners maps each sandbox and container to its pod.
 	owners map[string]pod.UID
-	// removed are the last IDs that were removed, with their pods, in the order of oldest.
+	// removed are the last IDs that were removed, with their pods; oldest has their order.
 	removed map[string]pod.UID
 	oldest  []string
 }
 
-// entry is what is known of a pod.
+// entry is what is known about a pod.
 type entry struct {
-	// listed is the number of the last list of the pod, or of the first creation of a pod
-	// that was known to have nothing.
+	// listed is the number of the last list of the pod, or of the first creation for a pod
+	// that certainly had nothing.
 	listed uint64
 	// doubt is the number of the last failure that may have left something; 0 for none.
 	doubt uint64
-	// shared: some of the pod is another agent's.
+	// shared says that another agent owns some of the pod.
 	shared     bool
 	sandboxes  map[string]uint64 // ID → number of its creation by podd; 0 for what a list had
 	containers map[string]container
-	heard      map[string]uint64 // IDs that events named and that are not known
+	heard      map[string]uint64 // unknown IDs that events named
 }
 
 type container struct {
@@ -76,14 +75,14 @@ func (r *roster) nextLocked() uint64 {
 	return r.seq
 }
 
-// begin returns the number of a list that is about to be made.
+// begin returns the number of a list that is about to start.
 func (r *roster) begin() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.nextLocked()
 }
 
-// opened says that a stream was requested; lost is to be called when it ends.
+// opened says that a stream was requested. Call lost when it ends.
 func (r *roster) opened() (lost func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,8 +120,8 @@ func (r *roster) entryLocked(uid pod.UID) *entry {
 	return e
 }
 
-// known returns the IDs of all that a pod has, those of containers with their sandbox's;
-// ok is false if it must be listed.
+// known returns the IDs of everything that a pod has; containers come with their sandbox's.
+// ok is false if the pod must be listed.
 func (r *roster) known(uid pod.UID) (sandboxes []string, containers map[string]string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +180,7 @@ func (r *roster) removedContainer(id string) {
 	r.buryLocked(id)
 }
 
-// removedSandbox says that podd removed a sandbox, and returns whose it was. Its
+// removedSandbox says that podd removed a sandbox, and returns its pod. The sandbox's
 // containers went with it.
 func (r *roster) removedSandbox(id string) pod.UID {
 	r.mu.Lock()
@@ -222,16 +221,16 @@ func (r *roster) isRemovedLocked(id string) bool {
 	return removed
 }
 
-// dropLocked forgets a pod of which nothing is left, as far as no entry says the same.
+// dropLocked forgets a pod that has nothing left, if the absence of an entry says the same.
 func (r *roster) dropLocked(uid pod.UID, e *entry) {
 	if len(e.sandboxes)+len(e.containers)+len(e.heard) == 0 && e.doubt == 0 && r.sure != 0 && r.whole > r.sure && e.listed > r.sure {
 		delete(r.pods, uid)
 	}
 }
 
-// event records what the runtime's stream says about an ID: sandbox is the one of its
-// pod, and gone that the ID was removed. It returns the pod; empty if neither the event
-// nor anything earlier tells it.
+// event records what the runtime's stream says about an ID. sandbox is the sandbox of its
+// pod; gone says that the ID was removed. It returns the pod, or "" if neither the event
+// nor anything earlier identifies it.
 func (r *roster) event(uid pod.UID, id string, gone bool) pod.UID {
 	r.settled(0)
 	r.mu.Lock()
@@ -264,22 +263,22 @@ func (r *roster) event(uid pod.UID, id string, gone bool) pod.UID {
 	return uid
 }
 
-// list is what a list that began with that number has of a pod.
+// list is one pod's part of a list.
 type list struct {
 	sandboxes  []string
 	containers map[string]string // ID → sandbox
-	// shared: some of it is another agent's, or podd did not make all of it.
+	// shared says that another agent owns some of it, or that podd did not make all of it.
 	shared bool
 }
 
-// take takes in what a list that began with that number has of one pod.
+// take records one pod's part of the list that began with that number.
 func (r *roster) take(uid pod.UID, number uint64, l list) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.takeLocked(uid, number, l)
 }
 
-// takeLocked keeps what podd has created since the list began.
+// takeLocked is take. It keeps what podd has created since the list began.
 func (r *roster) takeLocked(uid pod.UID, number uint64, l list) {
 	e := r.entryLocked(uid)
 	maps.DeleteFunc(e.sandboxes, func(_ string, created uint64) bool { return created < number })
@@ -318,7 +317,7 @@ func (r *roster) takeLocked(uid pod.UID, number uint64, l list) {
 	r.dropLocked(uid, e)
 }
 
-// takeAll takes in a list of everything that began with that number.
+// takeAll records a list of everything that began with that number.
 func (r *roster) takeAll(number uint64, lists map[pod.UID]list) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

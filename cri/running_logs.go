@@ -32,7 +32,7 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	return logs, nil
 }
 
-// logOf is a container's log as it was observed, or where it should be.
+// logOf returns the path of a container's log as it was observed, or where it should be.
 func (c *Client) logOf(k *runtimeapi.Container) string {
 	l := k.Labels
 	uid := pod.UID(l[spec.LabelPodUID])
@@ -43,8 +43,8 @@ func (c *Client) logOf(k *runtimeapi.Container) string {
 	return filepath.Join(dir, podfs.ContainerLog(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
 }
 
-// HasUsed says whether there is a container of the pod, a dead one too, with the image of
-// that ID, as its own or as a volume.
+// HasUsed says whether the pod has a container, even a dead one, that uses the image with
+// that ID as its own or as a volume.
 func (c *Client) HasUsed(ctx context.Context, uid pod.UID, imageID string) (bool, error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		LabelSelector: map[string]string{spec.LabelPodUID: string(uid)},
@@ -55,15 +55,16 @@ func (c *Client) HasUsed(ctx context.Context, uid pod.UID, imageID string) (bool
 	return slices.ContainsFunc(r.Containers, func(k *runtimeapi.Container) bool { return slices.Contains(imagesOf(k), imageID) }), nil
 }
 
-// imagesOf are the IDs and names of a container's images.
+// imagesOf returns the IDs and names of a container's images.
 func imagesOf(k *runtimeapi.Container) []string {
 	mounted := strings.Split(k.Annotations[pod.AnnotationImageVolumes], ",")
 	return append(mounted, k.ImageId, k.ImageRef, k.Image.GetImage(), k.Image.GetUserSpecifiedImage())
 }
 
-// ContainerImages are the IDs and names of the images of all containers that the
-// runtime knows, dead ones too, by one call: those of this podd's, with the images
-// that they mount as volumes, and those of others. A name may occur more than once.
+// ContainerImages returns the IDs and names of the images of all containers that the
+// runtime knows, including dead ones, by one call: own are those of this podd's containers,
+// including images that they mount as volumes; others are those of other containers. A name
+// may occur more than once.
 func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"podd/internal/pod"
 )
 
-// RunSandbox creates and starts a pod's sandbox, including its network, and returns
-// its ID. Its log directory must exist. It blocks until the runtime responds or ctx
-// ends; what the runtime creates after that is found by the next observation. If the
-// response is lost, the runtime is queried whether the sandbox runs nevertheless.
+// RunSandbox creates and starts a pod's sandbox, including its network, and returns its ID.
+// Its log directory must exist. It blocks until the runtime responds or ctx ends; the next
+// observation finds what the runtime creates after that. If the response is lost, it
+// queries the runtime whether the sandbox runs nevertheless.
 //
 // Errors carry a reason (pod.ReasonError: ConfigPodSandboxError,
 // CreatePodSandboxError) and, where it fits, a class: pod.ErrNetworkNotReady,
@@ -61,8 +61,8 @@ func (c *Client) findSandbox(ctx context.Context, meta *runtimeapi.PodSandboxMet
 	return ""
 }
 
-// StopSandbox stops what still runs in a sandbox and releases its network. A sandbox
-// that does not exist counts as stopped.
+// StopSandbox stops what still runs in a sandbox and releases its network. A missing
+// sandbox counts as stopped.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	_, err := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	if err := mapError("stop pod sandbox "+short(id), err); err != nil && !gone(err) {
@@ -71,8 +71,8 @@ func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// RemoveSandbox removes a stopped sandbox and its containers. One that does not exist
-// counts as removed.
+// RemoveSandbox removes a stopped sandbox and its containers. A missing sandbox counts as
+// removed.
 func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	_, err := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	if err := mapError("remove pod sandbox "+short(id), err); err != nil && !gone(err) {
@@ -82,7 +82,7 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// short is enough of an ID to find it with crictl.
+// short returns enough of an ID to find it with crictl.
 func short(id string) string {
 	if len(id) > 13 {
 		return id[:13]

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// quietFor is how long nothing may arrive on a connection, with calls in flight,
-	// until it is looked at more closely.
+	// quietFor is how long a connection with calls in flight may receive nothing before the
+	// watch looks more closely.
 	quietFor = 5 * time.Second
-	// answerWithin is how long the runtime has to answer the calls by which a connection
-	// that stands still is told from a runtime that hangs.
+	// answerWithin is how long the runtime has to answer the calls that tell a connection
+	// that stands still from a runtime that hangs.
 	answerWithin = 3 * time.Second
 )
 
 // stallWatch drops a connection on which nothing moves any more although the runtime
-// answers on a new one: with some versions of gRPC, two ends that both send much can
-// each wait for the other to read. It watches only while calls are in flight.
+// answers on a new one: with some versions of gRPC, if both ends send much, each can wait
+// for the other to read. It watches only while calls are in flight.
 type stallWatch struct {
 	log      *slog.Logger
 	replaced prometheus.Counter
 	endpoint string
-	// ping makes a cheap call on the watched connection, fresh on one of its own.
+	// ping makes a cheap call on the watched connection, fresh on a new one.
 	ping, fresh func(context.Context) error
 
-	// arrived counts what was read from the connection; dropped counts connections that
-	// were closed because they stood still. closing says that one is being closed: a call
-	// that begins meanwhile may still get it.
+	// arrived counts reads from the connection; dropped counts connections that were closed
+	// because they stood still. closing says that a connection is being closed: a call that
+	// begins meanwhile may still get it.
 	arrived atomic.Uint64
 	dropped atomic.Uint64
 	closing atomic.Bool
@@ -131,8 +131,8 @@ func (s *stallWatch) quiet() (conn net.Conn, quiet bool) {
 }
 
 // standsStill says that nothing arrives on a connection, not even the answer to a cheap
-// call, while the runtime answers on a new one. Long calls alone are no sign: many wait
-// for a container's grace period.
+// call, while the runtime answers on a new one. Long calls alone are no sign of that: many
+// wait for a container's grace period.
 func (s *stallWatch) standsStill(conn net.Conn) bool {
 	if s.within(s.ping) == nil || s.within(s.fresh) != nil {
 		return false
@@ -147,8 +147,8 @@ func (s *stallWatch) within(call func(context.Context) error) error {
 	return call(ctx)
 }
 
-// isRepeatable says whether a call may be made twice: it only reads, or its second time
-// finds done what the first one did. What creates is looked for instead.
+// isRepeatable says whether a call may be made twice: either it only reads, or the second
+// call finds the work of the first done. After a create, podd looks for the object instead.
 func isRepeatable(method string) bool {
 	switch kindOf(method) {
 	case looking, stopping, removing:

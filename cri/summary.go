@@ -10,11 +10,11 @@ import (
 	"podd/internal/pod"
 )
 
-// Summaries lists podd's own pods with the states of their sandboxes and
-// containers, by two calls in all. Pods whose sandboxes (or, where none is left,
-// containers) do not carry pod.AnnotationStartTime belong to somebody else and
-// are left out, unless they are a kubelet's whose root directory is podd's now, as is
-// what carries the identity of another podd, which the log names once.
+// Summaries lists podd's own pods with the states of their sandboxes and containers, by two
+// calls in all. It leaves out pods without pod.AnnotationStartTime on their sandboxes (or,
+// if none is left, on their containers): they belong to somebody else, unless they are pods
+// of a kubelet and podd now has its root directory. It also leaves out what carries the
+// identity of another podd, and logs that podd's name once.
 func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	all, err := c.list(ctx, "")
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	return out, nil
 }
 
-// PodUIDs are the pods of all sandboxes, podd's or not.
+// PodUIDs returns the pods of all sandboxes, podd's or not.
 func (c *Client) PodUIDs(ctx context.Context) ([]pod.UID, error) {
 	r, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -67,8 +67,8 @@ func (c *Client) PodUIDs(ctx context.Context) ([]pod.UID, error) {
 	return uids, nil
 }
 
-// SandboxIDs lists all sandboxes that the runtime knows, ready or not, podd's
-// or not: what holds a network.
+// SandboxIDs lists all sandboxes that the runtime knows, ready or not, podd's or not:
+// everything that may hold a network.
 func (c *Client) SandboxIDs(ctx context.Context) ([]string, error) {
 	r, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

@@ -19,12 +19,12 @@ const (
 	maxTerminationMessage = 4096
 	maxMessageFromLogs    = 2048
 	maxLinesFromLogs      = 80
-	// logTail is how much of a log's end is read to find its last lines.
+	// logTail is how many bytes at a log's end are read to find its last lines.
 	logTail = 128 << 10
 )
 
-// terminationMessage is a dead container's: its termination log, or the end of its
-// log if it failed, wrote none and its policy is FallbackToLogsOnError.
+// terminationMessage returns a dead container's message: its termination log, or, if it
+// failed, wrote none and its policy is FallbackToLogsOnError, the end of its log.
 func (c *Client) terminationMessage(st *runtimeapi.ContainerStatus) string {
 	fromLogs := st.Annotations[spec.AnnotationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) &&
 		st.ExitCode != 0 && st.Reason != "ContainerCannotRun"
@@ -47,7 +47,7 @@ func (c *Client) terminationMessage(st *runtimeapi.ContainerStatus) string {
 	return clean(lastLogLines(text, maxLinesFromLogs, maxMessageFromLogs))
 }
 
-// messageFile is the host's side of the termination log.
+// messageFile returns the path of the termination log on the host.
 func messageFile(st *runtimeapi.ContainerStatus) string {
 	path := st.Annotations[spec.AnnotationMessagePath]
 	if path == "" {
@@ -61,7 +61,7 @@ func messageFile(st *runtimeapi.ContainerStatus) string {
 	return ""
 }
 
-// ownMessageFile is the termination log if podd created it, so that it may be removed
+// ownMessageFile returns the termination log if podd created it, so that it may be removed
 // with the container.
 func (c *Client) ownMessageFile(st *runtimeapi.ContainerStatus) string {
 	if file := messageFile(st); c.spec.Dirs.IsTerminationLog(file) {
@@ -70,8 +70,8 @@ func (c *Client) ownMessageFile(st *runtimeapi.ContainerStatus) string {
 	return ""
 }
 
-// lastLogLines is the text of the last entries of a CRI log
-// ("time stream tag text"), bounded in lines and bytes.
+// lastLogLines returns the text of the last entries of a CRI log ("time stream tag text"),
+// bounded in lines and bytes.
 func lastLogLines(log []byte, lines, most int) []byte {
 	entries := bytes.SplitAfter(log, []byte("\n"))
 	if n := len(entries); n > 0 && len(entries[n-1]) == 0 {
@@ -93,7 +93,7 @@ func lastLogLines(log []byte, lines, most int) []byte {
 	return out[max(len(out)-most, 0):]
 }
 
-// clean makes text valid in an API object.
+// clean makes text valid for an API object.
 func clean(text []byte) string { return strings.ToValidUTF8(string(text), "�") }
 
 func joinMessages(runtime, own string) string {

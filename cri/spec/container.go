@@ -10,8 +10,8 @@ import (
 	"podd/podfs"
 )
 
-// Container is the configuration of a container in a sandbox. The error says what
-// of the pod cannot be had.
+// Container returns the configuration of a container in a sandbox. The error says which
+// request of the pod cannot be met.
 func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig, error) {
 	p, c := req.Pod, req.Container
 	if err := verifyNonRoot(p, c, req.Image.UID, req.Image.Username); err != nil {
@@ -61,8 +61,8 @@ func cdiDevices(names []string) []*runtimeapi.CDIDevice {
 	return out
 }
 
-// devices are those of volumes and of device plugins. What may be written to, a container may also make
-// another node of (upstream's permissions).
+// devices returns the devices of volumes and of device plugins. A container that may write
+// to a device may also make another node of it (upstream's permissions).
 func devices(req pod.ContainerRequest) []*runtimeapi.Device {
 	var out []*runtimeapi.Device
 	for _, d := range req.Devices {
@@ -78,8 +78,8 @@ func devices(req pod.ContainerRequest) []*runtimeapi.Device {
 	return out
 }
 
-// mounts are mapped to the pod's IDs: those on disk are those that its processes
-// have inside, files are not changed.
+// mounts are mapped to the pod's IDs: the IDs on disk are those that its processes have
+// inside, and files are not changed.
 func mounts(o Options, req pod.ContainerRequest, users *runtimeapi.UserNamespace) []*runtimeapi.Mount {
 	var out []*runtimeapi.Mount
 	for _, m := range req.Mounts {
@@ -100,7 +100,7 @@ func mounts(o Options, req pod.ContainerRequest, users *runtimeapi.UserNamespace
 	return out
 }
 
-// imageOf is the image that is mounted; nil for a mount of the host's.
+// imageOf returns the image to mount; nil for a mount from the host.
 func imageOf(req pod.ContainerRequest, m pod.ImageMount) (*runtimeapi.ImageSpec, string) {
 	if m.Volume == "" {
 		return nil, ""
@@ -118,7 +118,7 @@ func variables(env pod.Environment) []*runtimeapi.KeyValue {
 	return out
 }
 
-// stopSignal is CRI's name for it: SIGRTMIN+1 is SIGRTMINPLUS1 there.
+// stopSignal returns CRI's name of a signal: SIGRTMIN+1 is SIGRTMINPLUS1 there.
 func stopSignal(s v1.Signal) runtimeapi.Signal {
 	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(s))
 	return runtimeapi.Signal(runtimeapi.Signal_value[name])

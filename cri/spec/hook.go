@@ -7,15 +7,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxHook is how many bytes of a container's hook and ports are in its annotations, which
-// all of the runtime's lists contain for every container, including dead ones; a manifest
-// may have megabytes.
+// maxHook bounds the bytes of a container's hook and ports in its annotations. Every list
+// of the runtime contains them for every container, including dead ones, and a manifest may
+// have megabytes.
 const maxHook = 8 << 10
 
 // hookTexts returns a container's preStop hook, and the ports that it may name, in the
-// format of the kubelet's annotations: empty if there are none or they are too long. Of its
-// own pods podd knows them from their stored specs; a kubelet that takes its place, or a
-// podd that has lost its root directory, has only these.
+// format of the kubelet's annotations. They are empty if there are none or they are too
+// long. podd knows the hooks of its own pods from their stored specs; a kubelet that
+// replaces it, or a podd that has lost its root directory, has only these annotations.
 func hookTexts(c *v1.Container) (preStop, ports string, err error) {
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		if preStop, err = asText(c.Lifecycle.PreStop); err != nil {

@@ -38,8 +38,8 @@ func podLabels(p *v1.Pod) map[string]string {
 	return l
 }
 
-// podAnnotations are the pod's own, its source, podd's start time, which also
-// marks the sandbox as podd's, and which podd's.
+// podAnnotations returns the pod's own annotations, plus its source, podd's start time,
+// which also marks the sandbox as podd's, and the identity of that podd.
 func podAnnotations(p *v1.Pod, instance string, source pod.Source, start time.Time) map[string]string {
 	a := make(map[string]string, len(p.Annotations)+3)
 	maps.Copy(a, p.Annotations)
@@ -51,7 +51,8 @@ func podAnnotations(p *v1.Pod, instance string, source pod.Source, start time.Ti
 	return a
 }
 
-// sign says who made what carries the annotations, whatever the pod's own say.
+// sign records in the annotations which podd made the object, whatever the pod's own
+// annotations say.
 func sign(annotations map[string]string, instance string) {
 	delete(annotations, pod.AnnotationInstance)
 	if instance != "" {
@@ -68,8 +69,8 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
-// foreign are the annotations of device plugins, without those by which podd recognises what
-// is its own.
+// foreign returns the annotations of device plugins, without those by which podd recognises
+// its own objects.
 func foreign(annotations map[string]string) map[string]string {
 	a := map[string]string{}
 	for key, value := range annotations {
@@ -80,8 +81,9 @@ func foreign(annotations map[string]string) map[string]string {
 	return a
 }
 
-// containerAnnotations are the kubelet's, and the sandbox's own source and start
-// time: a container whose making outlived its sandbox is podd's nevertheless.
+// containerAnnotations returns the kubelet's annotations, and the sandbox's own source and
+// start time: a container that was still being made when its sandbox went is podd's
+// nevertheless.
 func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]string, error) {
 	p, c := req.Pod, req.Container
 	a := foreign(req.Annotations)

@@ -12,12 +12,12 @@ import (
 	"podd/podfs"
 )
 
-// Options are the node's facts and settings that end in sandboxes' and
-// containers' configurations. The zero value of each field is usable.
+// Options are the node's facts and settings that end in the configurations of sandboxes and
+// containers. The zero value of each field is usable.
 type Options struct {
-	// Instance is the identity of this podd, which is written on all that it makes;
-	// what carries another's is left alone. "" is for a runtime of one's own. It is from
-	// InstanceFile.
+	// Instance is the identity of this podd, which it writes on everything that it makes;
+	// it leaves alone what carries another's. "" means that the runtime is podd's alone. It
+	// is from InstanceFile.
 	Instance, InstanceFile string
 	// Dirs is where pods' logs and files are.
 	Dirs podfs.Dirs
@@ -31,12 +31,12 @@ type Options struct {
 	NoCPUCFSQuota bool
 	// CPUCFSQuotaPeriod; 0 is 100 ms.
 	CPUCFSQuotaPeriod time.Duration
-	// HugePageSizes of the node as runc names them ("2MB", "1GB"), each of which
-	// gets a limit; nil asks the kernel.
+	// HugePageSizes of the node as runc names them ("2MB", "1GB"). Each gets a limit; nil
+	// asks the kernel.
 	HugePageSizes []string
 	// SwapControl says that the kernel can bound a container's swap; nil asks it.
 	SwapControl *bool
-	// SELinux says that the node enforces or logs by it, so that the files that
+	// SELinux says that the node enforces SELinux or logs by it, so that the files that
 	// podd makes for a container need its label; nil asks the kernel.
 	SELinux *bool
 	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
@@ -50,8 +50,8 @@ type Options struct {
 	// oom_score_adj (CAP_SYS_RESOURCE). Without it no score is below 0.
 	AllowNegativeOOMScore bool
 
-	// PauseProfile is the seccomp profile, a file, of sandboxes of the default handler; ""
-	// is the runtime's own default, which those of other handlers have.
+	// PauseProfile is the seccomp profile, a file, of sandboxes of the default handler. ""
+	// means the runtime's own default, which sandboxes of other handlers always have.
 	PauseProfile string
 	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
 	SeccompDefault bool
@@ -59,7 +59,7 @@ type Options struct {
 	SeccompRoot string
 }
 
-// WithDefaults fills in what was left open, asking the kernel where it knows.
+// WithDefaults fills in the unset options, asking the kernel where it knows.
 func (o Options) WithDefaults() Options {
 	o.Dirs = o.Dirs.WithDefaults()
 	if o.CPUCFSQuotaPeriod == 0 {
@@ -86,8 +86,8 @@ func found(file string) *bool {
 	return &there
 }
 
-// swapControl is a file that is there when the kernel bounds swap by cgroup.
-// The root of cgroup v2 never has it: podd's own cgroup answers for all.
+// swapControl returns a file that exists if the kernel bounds swap by cgroup. The root of
+// cgroup v2 never has it, so podd's own cgroup answers for all.
 func swapControl(v2 bool) string {
 	if !v2 {
 		return "/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"
@@ -101,7 +101,7 @@ func swapControl(v2 bool) string {
 	return ""
 }
 
-// hugePageSizes are the kernel's; none where it has no huge pages.
+// hugePageSizes returns the kernel's huge page sizes; empty if it has none.
 func hugePageSizes() []string {
 	sizes := []string{}
 	for _, size := range slices.Sorted(maps.Keys(hugepage.OfKernel(hugepage.Dir))) {

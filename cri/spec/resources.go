@@ -22,7 +22,7 @@ const (
 	nodeCritical = "system-node-critical"
 )
 
-// Resources are a container's limits for the runtime.
+// Resources returns a container's resources for the runtime.
 func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	cpuLimit := podLevelLimit(p, c, v1.ResourceCPU)
 	request, hasRequest := c.Resources.Requests[v1.ResourceCPU]
@@ -41,8 +41,8 @@ func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 	return r
 }
 
-// limits are what containers and sandboxes have in common; CPU in thousandths,
-// memory in bytes, 0 for no limit.
+// limits returns the settings that containers and sandboxes have in common; CPU is in
+// thousandths, memory in bytes, and 0 means no limit.
 func limits(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{CpuShares: pod.CPUShares(cpuRequest), MemoryLimitInBytes: memory}
 	if !o.NoCPUCFSQuota {
@@ -56,9 +56,9 @@ func limits(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxCont
 	return r
 }
 
-// forbidSwap is the kubelet's NoSwap, its default: a container with a memory
-// limit would otherwise go on in the node's swap beyond it. Cgroup v1 can only
-// say so together with a memory limit.
+// forbidSwap applies the kubelet's NoSwap, its default: otherwise a container would go on
+// beyond its memory limit in the node's swap. Cgroup v1 can forbid swap only together with
+// a memory limit.
 func forbidSwap(o Options, r *runtimeapi.LinuxContainerResources) {
 	switch {
 	case !*o.SwapControl:
@@ -72,9 +72,9 @@ func forbidSwap(o Options, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// GetsSwap says whether a container of a pod gets a share of the node's swap,
-// which a resize of its memory would change: with LimitedSwap, on cgroup v2, for a
-// container of a Burstable pod that requests some memory, and less than its limit
+// GetsSwap says whether a container of a pod gets a share of the node's swap, which a
+// resize of its memory would change. It gets one with LimitedSwap, on cgroup v2, if it is a
+// container of a Burstable pod and requests some memory, but less than its limit
 // (KEP-2400). Critical pods get none.
 func (o Options) GetsSwap(p *v1.Pod, c *v1.Container) bool {
 	if !*o.SwapControl || !o.LimitedSwap || !o.CgroupV2 || pod.IsCritical(p) || pod.QOSClass(p) != v1.PodQOSBurstable {
@@ -84,8 +84,8 @@ func (o Options) GetsSwap(p *v1.Pod, c *v1.Container) bool {
 	return request.Cmp(limit) != 0
 }
 
-// limitSwap gives a container the part of the swap that its memory request is of
-// the memory.
+// limitSwap gives a container a share of the swap in proportion to its request of the
+// node's memory.
 func (o Options) limitSwap(r *runtimeapi.LinuxContainerResources, request int64) {
 	share := int64(0)
 	if o.MemoryCapacity > 0 && request <= o.MemoryCapacity {
@@ -97,8 +97,8 @@ func (o Options) limitSwap(r *runtimeapi.LinuxContainerResources, request int64)
 	r.Unified["memory.swap.max"] = strconv.FormatInt(share, 10)
 }
 
-// overheadResources are what the sandbox itself may take (spec.overhead);
-// requests and limits are the same.
+// overheadResources returns the resources of the sandbox itself (spec.overhead); requests
+// and limits are the same.
 func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
 	if p.Spec.Overhead == nil {
 		return &runtimeapi.LinuxContainerResources{}
@@ -107,8 +107,8 @@ func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources
 	return limits(o, cpu.MilliValue(), cpu.MilliValue(), memory.Value())
 }
 
-// sandboxResources is what a pod's containers need together by the API's sums,
-// for runtimes that make a virtual machine of that size.
+// sandboxResources returns the sum of what a pod's containers need, by the API's rules, for
+// runtimes that make a virtual machine of that size.
 func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources {
 	sums := helper.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limit := helper.PodRequests(p, sums), helper.PodLimits(p, sums)
@@ -119,8 +119,7 @@ func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources 
 	return limits(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
 }
 
-// podLevelLimit is the container's limit, or the pod's own where the container
-// has none.
+// podLevelLimit returns the container's limit, or the pod's own if the container has none.
 func podLevelLimit(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	if q, ok := c.Resources.Limits[name]; ok && !q.IsZero() {
 		return q
@@ -167,7 +166,7 @@ func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
 	return min(max(1000-1000*request/capacity, oomBurstLow), oomBurstHigh)
 }
 
-// unclaimedMemory is each container's equal part of what the pod itself requests
+// unclaimedMemory is each container's equal part of the memory that the pod itself requests
 // and its containers do not (KEP-2837).
 func unclaimedMemory(p *v1.Pod) int64 {
 	if !helper.IsPodLevelRequestsSet(p) {
@@ -186,8 +185,8 @@ func memoryRequest(c *v1.Container) int64 {
 	return q.Value()
 }
 
-// hugepageLimits gives each page size of the node a limit: 0, or what the pod
-// and then the container ask for.
+// hugepageLimits gives each page size of the node a limit: the limit of the pod, replaced
+// by that of the container, or 0.
 func hugepageLimits(sizes []string, p *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	wanted := map[string]uint64{}
 	read := func(list v1.ResourceList) {

@@ -8,8 +8,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Sandbox is the configuration of a pod's sandbox. The error says what of the pod
-// cannot be had.
+// Sandbox returns the configuration of a pod's sandbox. The error says which request of the
+// pod cannot be met.
 func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, error) {
 	p, in := req.Pod, req.Inputs
 	config := &runtimeapi.PodSandboxConfig{
@@ -44,7 +44,7 @@ func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, e
 	return config, nil
 }
 
-// userNamespace is the node's own for nil, or the pod's with its range of IDs.
+// userNamespace returns the node's own for nil, or the pod's with its range of IDs.
 func userNamespace(ids *pod.IDRange) *runtimeapi.UserNamespace {
 	if ids == nil {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
@@ -53,8 +53,8 @@ func userNamespace(ids *pod.IDRange) *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mapping, Gids: mapping}
 }
 
-// portMappings are the ports of the main containers, as the kubelet has it: not
-// of sidecars. The runtime's CNI maps those with a host port.
+// portMappings returns the ports of the main containers, not of sidecars, as the kubelet
+// does. The runtime's CNI maps those with a host port.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	type key struct {
 		protocol v1.Protocol

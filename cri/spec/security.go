@@ -14,8 +14,8 @@ import (
 	"podd/internal/pod"
 )
 
-// namespaces are the pod's: what it shares with the node, and among its
-// containers. The user namespace is the Client's to fill in.
+// namespaces says which namespaces the pod shares with the node, and which its containers
+// share. The Client fills in the user namespace.
 func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD,
@@ -37,12 +37,12 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	return n
 }
 
-// sandboxSecurity is the security context of a sandbox of that handler.
+// sandboxSecurity returns the security context of a sandbox of that handler.
 func sandboxSecurity(o Options, p *v1.Pod, handler string) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(p),
 		Privileged:       hasPrivileged(p),
-		// The pause process needs no more, whatever its containers ask for
+		// The pause process needs no more, whatever the pod's containers ask for
 		// (kubernetes/kubernetes#84623).
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
@@ -60,7 +60,7 @@ func sandboxSecurity(o Options, p *v1.Pod, handler string) (*runtimeapi.LinuxSan
 	return s, err
 }
 
-// groups are fsGroup and the supplemental groups, and their policy.
+// groups returns fsGroup and the supplemental groups, and their policy.
 func groups(sc *v1.PodSecurityContext) ([]int64, runtimeapi.SupplementalGroupsPolicy, error) {
 	var out []int64
 	if sc.FSGroup != nil {
@@ -87,8 +87,8 @@ func hasPrivileged(p *v1.Pod) bool {
 	return false
 }
 
-// containerSecurity is the container's security context. imageUID and
-// imageUser are the image's own user, used where the pod names none.
+// containerSecurity returns the container's security context. imageUID and imageUser are
+// the image's own user, used if the pod names none.
 func containerSecurity(o Options, p *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	e := pod.SecurityContext(p, c)
 	s := &runtimeapi.LinuxContainerSecurityContext{
@@ -146,8 +146,8 @@ func seccomp(o Options, profile *v1.SeccompProfile) (*runtimeapi.SecurityProfile
 	}
 }
 
-// appArmorProfile is the container's field, or else its annotation, which is what
-// pods wrote before the fields existed, or else the pod's field.
+// appArmorProfile returns the container's field, or else its annotation, which pods used
+// before the fields existed, or else the pod's field.
 func appArmorProfile(p *v1.Pod, c *v1.Container) *v1.AppArmorProfile {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile
@@ -161,7 +161,7 @@ func appArmorProfile(p *v1.Pod, c *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// appArmor is the profile in CRI's new and old form.
+// appArmor returns the profile in CRI's new and old form.
 func appArmor(profile *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, string, error) {
 	if profile == nil {
 		return nil, "", nil
@@ -199,8 +199,8 @@ func appArmorFromAnnotation(value string) *v1.AppArmorProfile {
 	return nil
 }
 
-// verifyNonRoot returns an error for a container that must not run as root and would,
-// or might, in the kubelet's words.
+// verifyNonRoot returns an error, in the kubelet's words, for a container that must not run
+// as root but would, or might.
 func verifyNonRoot(p *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) error {
 	e := pod.SecurityContext(p, c)
 	if !isTrue(e.RunAsNonRoot) {
