@@ -62,8 +62,8 @@ func (v *Volumes) open(ctx context.Context, d *driver) (*session, error) {
 
 func (s *session) close() { _ = s.conn.Close() }
 
-// call calls a method of the driver. Its error names the method and has the secrets of
-// the request masked.
+// call calls a method of the driver. Its error names the method and masks the secrets of
+// the request.
 func call[Q proto.Message, A any](ctx context.Context, s *session, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
 	name := strings.TrimSuffix(string(request.ProtoReflect().Descriptor().Name()), "Request")
 	started := time.Now()

@@ -17,7 +17,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Cluster is what only a cluster can do for the volumes of its pods.
+// Cluster does what only a cluster can do for the volumes of its pods.
 type Cluster interface {
 	// InUse says that Volumes.InUse has changed. It must not block.
 	InUse()
@@ -32,7 +32,8 @@ type Cluster interface {
 	DriversChanged()
 }
 
-// NoCluster is for a node without an apiserver: volumes need not be attached, and there are no claims.
+// NoCluster serves a node without an apiserver: volumes need not be attached, and there are
+// no claims.
 var NoCluster Cluster = noCluster{}
 
 type noCluster struct{}
@@ -69,14 +70,15 @@ func (r *record) unique() v1.UniqueVolumeName {
 }
 
 // InUse returns the attached volumes that are mounted, may be, or are about to be: the
-// cluster must not detach them. It is sorted.
+// cluster must not detach them. The result is sorted.
 func (v *Volumes) InUse() []v1.UniqueVolumeName {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Sorted(maps.Keys(v.inUse))
 }
 
-// use says that a directory, of a pod's volume or of a staged one, needs an attached volume.
+// use says that the directory of a pod's volume or of a staged volume needs an attached
+// volume.
 func (v *Volumes) use(r *record, dir string) {
 	if !r.Attached {
 		return
@@ -121,8 +123,9 @@ func (v *Volumes) loadInUse() {
 	}
 }
 
-// attach gets what only a cluster has for the volume: tokens, and its attachment, for which
-// it waits, but without the volume's lock: other pods' volumes may be unpublished meanwhile.
+// attach gets from the cluster what the volume needs: tokens, and its attachment. It waits
+// for the attachment without the volume's lock, so that other pods' volumes can be
+// unpublished meanwhile.
 func (v *Volumes) attach(ctx context.Context, p *plan, again bool) error {
 	if err := v.getTokens(ctx, p); err != nil || !p.Attached {
 		return err
@@ -140,10 +143,10 @@ func (v *Volumes) attach(ctx context.Context, p *plan, again bool) error {
 	return err
 }
 
-// full has the cluster know how many volumes the node has room for, before it hears that
-// this one is too many and looks for another node (KEP-4876). As upstream, that goes for
-// drivers alone whose limit changes: of another one the class of the error is dropped, and
-// the pod waits.
+// full tells the cluster how many volumes the node has room for, before the cluster hears
+// that this one is too many and looks for another node (KEP-4876). As upstream, it does so
+// only for drivers with a limit that changes: for other drivers it drops the class of the
+// error, and the pod waits.
 func (v *Volumes) full(ctx context.Context, p *plan, err error) error {
 	if !p.limitChanges {
 		return errors.New(err.Error())
@@ -154,7 +157,7 @@ func (v *Volumes) full(ctx context.Context, p *plan, err error) error {
 	return err
 }
 
-// announce records that the volume is in use, so that TearDown undoes that.
+// announce records that the volume is in use, so that TearDown undoes it.
 func (v *Volumes) announce(ctx context.Context, p *plan) error {
 	unlock, err := v.locks.Lock(ctx, p.key())
 	if err != nil {
@@ -168,11 +171,11 @@ func (v *Volumes) announce(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// tokensKey is where drivers expect the tokens that they ask for (KEP-1855).
+// tokensKey is the key under which drivers expect the tokens that they ask for (KEP-1855).
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// getTokens gets the tokens that the driver asks for, in the context of the volume or,
-// if it wants that, among its secrets.
+// getTokens gets the tokens that the driver asks for. It puts them into the context of the
+// volume or, if the driver wants that, among its secrets.
 func (v *Volumes) getTokens(ctx context.Context, p *plan) error {
 	if len(p.tokens) == 0 {
 		return nil
@@ -205,8 +208,8 @@ func (v *Volumes) getTokens(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// needsCluster applies what of a CSIDriver only a cluster can do; without the object,
-// persistent volumes must be attached, as upstream.
+// needsCluster applies those settings of a CSIDriver that only a cluster can fulfil.
+// Without the object, persistent volumes must be attached, as upstream.
 func (p *plan) needsCluster(doc *storagev1.CSIDriver) {
 	p.Attached = p.persistent() && (doc == nil || doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired)
 	if doc != nil {

@@ -16,10 +16,10 @@
 //
 //   - The record of a volume is written before the first call for it and removed after
 //     the driver has unpublished it: wherever podd was killed, TearDown and Run finish
-//     the work. The users of a staged volume are the pods with a record of it; when the
+//     the work. The pods with a record of a staged volume are its users; when the
 //     last one goes, the volume is unstaged.
-//   - Nothing that a driver created is deleted: podd removes empty directories and its
-//     own records only. What a driver leaves behind is an error.
+//   - podd deletes nothing that a driver created: it removes only empty directories and its
+//     own records. If a driver leaves anything else behind, that is an error.
 //   - Every call has a timeout (2 minutes, as in the kubelet). A driver that is
 //     unavailable or hangs blocks its own volumes only; when it registers, the pods that
 //     wait for it are woken at once.

@@ -12,45 +12,45 @@ import (
 	"podd/plugins/registry"
 )
 
-// Waker is called for pods whose volumes can make progress: a driver that they wait for
-// has registered, or a teardown that continued in the background has succeeded. It must
-// not block.
+// Waker is called for pods whose volumes can make progress, because the driver that they
+// wait for has registered or a teardown that continued in the background has succeeded. It
+// must not block.
 type Waker interface{ Changed(uid pod.UID) }
 
-// Plugins tells why a plugin is not registered: the socket of its registrar, and what is wrong;
-// both are empty for no reason (registry.Registry).
+// Plugins says why a plugin is not registered: the socket of its registrar, and the
+// problem. Both are empty if there is no reason (registry.Registry).
 type Plugins interface {
 	Problem(name string) (socket, problem string)
 	Dir() string
 }
 
-// drivers has the registered drivers, and the pods that wait for others.
+// drivers holds the registered drivers, and the pods that wait for other drivers.
 type drivers struct {
 	plugins Plugins
 	log     *slog.Logger
 	waker   Waker
 	// registered is called after a driver has registered.
 	registered func(name string)
-	// changed is called after one has registered or was removed.
+	// changed is called after a driver has registered or was removed.
 	changed func()
-	timeout time.Duration // of what a driver is asked when it registers
+	timeout time.Duration // for the questions to a driver that registers
 
 	mu     sync.Mutex // guards what follows
 	byName map[string]*driver
-	// waiting has the pods that wait for a driver, by its name.
+	// waiting maps a driver's name to the pods that wait for it.
 	waiting map[string]map[pod.UID]bool
 }
 
 // driver is a registered driver. It is immutable.
 type driver struct {
 	name string
-	// plugin is what has registered it, and endpoint the path of the driver's socket.
+	// plugin registered the driver; endpoint is the path of the driver's socket.
 	plugin   *registry.Plugin
 	endpoint string
 	version  string
 	nodeID   string
-	// topology is what of the cluster's topology the node is; maxVolumes is the most that
-	// can be attached, 0 for no limit.
+	// topology is the node's place in the cluster's topology; maxVolumes is the most
+	// volumes that can be attached, 0 for no limit.
 	topology   map[string]string
 	maxVolumes int64
 }
@@ -79,7 +79,7 @@ func (r *drivers) driver(name string, uid pod.UID) (*driver, error) {
 	return nil, fmt.Errorf("%w (drivers register with a socket in %s)", err, r.plugins.Dir())
 }
 
-// wait has a pod woken when a driver registers again: a registered one may be
+// wait makes a driver's next registration wake a pod: a registered driver may be
 // unavailable.
 func (r *drivers) wait(name string, uid pod.UID) {
 	r.mu.Lock()

@@ -19,7 +19,7 @@ import (
 	"podd/internal/pod"
 )
 
-// plan has the parameters of the calls for one volume of a pod.
+// plan holds the parameters of the calls for one volume of a pod.
 type plan struct {
 	*record
 	paths
@@ -39,16 +39,17 @@ type plan struct {
 	republish  bool
 	capacity   int64 // in bytes; 0 where unknown
 	policy     storagev1.FSGroupPolicy
-	// claim is the volume's in a cluster; size is that of its PersistentVolume.
+	// claim is the volume's claim in a cluster; size is that of its PersistentVolume.
 	claim *v1.PersistentVolumeClaim
 	size  resource.Quantity
-	// again: the volume is published, and is published again. If that fails, it stays as it is.
+	// again says that the volume is published, and is published again. If that fails, it
+	// stays as it is.
 	again bool
-	// limitChanges says that how many volumes can be attached changes, so that the cluster
-	// may try to attach too many.
+	// limitChanges says that the number of volumes that can be attached changes, so that
+	// the cluster may try to attach too many.
 	limitChanges bool
-	// publishContext is from the volume's attachment; tokens are those that the driver
-	// asks for, among the secrets with tokensAreSecrets.
+	// publishContext is from the volume's attachment. tokens are those that the driver asks
+	// for; with tokensAreSecrets, they go among the secrets.
 	publishContext   map[string]string
 	tokens           []storagev1.TokenRequest
 	tokensAreSecrets bool
@@ -57,7 +58,7 @@ type plan struct {
 	stages, mountsGroup, expands, singleWriter bool
 }
 
-// purpose is the call that a Secret is for, as in upstream's error messages.
+// purpose is the call that needs a Secret, as in upstream's error messages.
 type purpose string
 
 const (
@@ -104,8 +105,8 @@ func (v *Volumes) planBy(volume *pod.CSIVolume, csiDriver func(driver string) (*
 }
 
 // checkMode checks whether the CSIDriver object allows such volumes. As upstream, without
-// one only persistent volumes are allowed; for pods of manifests, podd then assumes that they
-// need not be attached.
+// an object it allows only persistent volumes; for pods of manifests, podd then assumes
+// that they need not be attached.
 func checkMode(doc *storagev1.CSIDriver, r *record) error {
 	mode := storagev1.VolumeLifecycleMode(r.VolumeLifecycleMode)
 	switch {
@@ -201,7 +202,7 @@ func (p *plan) getSecrets(ctx context.Context, objects Objects) error {
 	return nil
 }
 
-// setCapabilities sets what depends on the driver's capabilities.
+// setCapabilities sets the fields that depend on the driver's capabilities.
 func (p *plan) setCapabilities(can map[csipb.NodeServiceCapability_RPC_Type]bool) {
 	p.stages = p.persistent() && can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME]
 	p.mountsGroup = can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
@@ -235,7 +236,7 @@ func (p *plan) podOwns() bool {
 	return !p.persistent() || slices.Contains(p.modes, v1.ReadWriteOnce) || slices.Contains(p.modes, v1.ReadWriteOncePod)
 }
 
-// capability returns the volume capability; withGroup is for the calls that may mount the
+// capability returns the volume capability. Set withGroup for the calls that may mount the
 // volume.
 func (p *plan) capability(flags []string, withGroup bool) *csipb.VolumeCapability {
 	c := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: p.accessMode()}}
@@ -282,8 +283,8 @@ func (p *plan) begin(boot string) error {
 	return p.write(p.dir)
 }
 
-// dirHasOther says whether the directory is of another CSI volume, from an earlier version
-// of the PersistentVolume.
+// dirHasOther says whether the directory belongs to another CSI volume, from an earlier
+// version of the PersistentVolume.
 func (p *plan) dirHasOther() bool {
 	r, err := readRecord(p.dir)
 	return err == nil && r.key() != p.key()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// stage has the volume staged, unless it already is.
+// stage makes the driver stage the volume, unless it is staged already.
 func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	if !p.stages {
 		return nil
@@ -47,7 +47,7 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	return err
 }
 
-// publish has the volume published for the pod.
+// publish makes the driver publish the volume for the pod.
 func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 	volumeContext := p.context
 	if p.podInfo != nil {
@@ -73,7 +73,8 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 		p.State = done
 		return p.write(p.dir)
 	case final(err) && p.again:
-		// A container may have the target, also one that is an empty directory without a mount.
+		// A container may have mounted the target, even one that is an empty directory
+		// without a mount.
 		p.State = before
 		return errors.Join(err, p.write(p.dir))
 	case final(err) && removeEmpty(p.target) == nil: // nothing to unpublish
@@ -83,9 +84,9 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 	return err
 }
 
-// expand has the driver expand the volume's file system if the capacity of its
-// PersistentVolume is larger than that of the last expansion, and the driver supports
-// that. An infeasible expansion is logged and not retried.
+// expand makes the driver expand the volume's file system if the PersistentVolume's
+// capacity exceeds that of the last expansion and the driver supports expansion. An
+// infeasible expansion is logged and not retried.
 func (v *Volumes) expand(ctx context.Context, s *session, p *plan) error {
 	if !p.stages || !p.expands || p.readOnly || p.capacity <= p.Capacity {
 		return nil

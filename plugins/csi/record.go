@@ -29,14 +29,14 @@ type record struct {
 	Attached bool `json:"podd/attached,omitempty"`
 	// Block says that volumeMode is Block.
 	Block bool `json:"podd/block,omitempty"`
-	// State is how far the driver got, during the boot with the ID Boot.
+	// State is the driver's progress, during the boot with the ID Boot.
 	State state  `json:"podd/state,omitempty"`
 	Boot  string `json:"podd/boot,omitempty"`
-	// Capacity is what the volume was last expanded to, in bytes.
+	// Capacity is the volume's size after its last expansion, in bytes.
 	Capacity int64 `json:"podd/capacity,omitempty"`
 }
 
-// state is how far a driver got with staging or publishing a volume.
+// state is a driver's progress with staging or publishing a volume.
 type state string
 
 const (
@@ -82,8 +82,8 @@ func removeRecord(dir string) error {
 	return removeEmpty(dir)
 }
 
-// removeEmpty removes a file or an empty directory that is not a mount point. A missing
-// one is success.
+// removeEmpty removes a file or an empty directory that is not a mount point. It succeeds
+// if there is none.
 func removeEmpty(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -105,8 +105,8 @@ func recordOf(v *pod.CSIVolume, node string) *record {
 	return r
 }
 
-// persistent says whether the volume outlives its pod, and may be staged. A kubelet does not
-// write that of a volume that is.
+// persistent says whether the volume outlives its pod, and may be staged. For such a
+// volume, a kubelet's record has no lifecycle mode.
 func (r *record) persistent() bool {
 	return r.VolumeLifecycleMode != string(storagev1.VolumeLifecycleEphemeral)
 }
@@ -120,9 +120,9 @@ func hashed(prefix, text string) string {
 
 // paths are the paths of a volume, the same as upstream's.
 type paths struct {
-	// target is where it is published; dir has the record of that.
+	// target is where the volume is published; dir has the record of that.
 	target, dir string
-	// staging is where it is staged; staged has the record of that.
+	// staging is where the volume is staged; staged has the record of that.
 	staging, staged string
 }
 
@@ -139,7 +139,8 @@ func pathsOf(root, dir string, r *record) paths {
 	}
 }
 
-// uidOf returns the pod of a volume's directory: <pods>/<uid>/volumes/<plugin>/<name>.
+// uidOf returns the pod that a volume's directory belongs to:
+// <pods>/<uid>/volumes/<plugin>/<name>.
 func uidOf(dir string) pod.UID {
 	return pod.UID(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir)))))
 }

@@ -57,7 +57,7 @@ func (r *drivers) check(ctx context.Context, p *registry.Plugin) (*driver, error
 	return d, nil
 }
 
-// look asks the driver what the node is to it.
+// look asks the driver for its facts about the node.
 func (d *driver) look(ctx context.Context, conn *grpc.ClientConn) error {
 	node, err := csipb.NewNodeClient(conn).NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {
@@ -67,9 +67,9 @@ func (d *driver) look(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// refresh asks a registered driver again how many volumes can be attached. Nothing else of
-// what it says of the node is taken over before it registers again: an apiserver allows no
-// other change of a driver in a CSINode.
+// refresh asks a registered driver again how many volumes can be attached. It takes over
+// none of the driver's other facts about the node; those wait until the driver registers
+// again, because an apiserver allows no other change of a driver in a CSINode.
 func (r *drivers) refresh(ctx context.Context, name string) error {
 	r.mu.Lock()
 	before := r.byName[name]
@@ -102,8 +102,7 @@ func (r *drivers) refresh(ctx context.Context, name string) error {
 	return nil
 }
 
-// checkIdentity checks the driver's own name: its volumes must not be served by another
-// driver.
+// checkIdentity checks the driver's own name: no other driver may serve its volumes.
 func checkIdentity(ctx context.Context, conn *grpc.ClientConn, d *driver) error {
 	who, err := csipb.NewIdentityClient(conn).GetPluginInfo(ctx, &csipb.GetPluginInfoRequest{})
 	if err != nil {

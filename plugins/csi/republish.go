@@ -11,22 +11,23 @@ import (
 	"podd/internal/pod"
 )
 
-// republishPeriod is how often a volume is published again if its driver asks for that
-// (requiresRepublish), and the claim of a volume of a cluster is read, which may wait for the
-// node to expand what is mounted, and cannot be watched. The kubelet does both at each sync of
-// a pod, about once a minute.
+// republishPeriod is the time between two checks of a volume. podd publishes the volume
+// again if its driver asks for that (requiresRepublish), and reads the claim of a cluster's
+// volume, which may wait for the node to expand the mounted volume and cannot be watched.
+// The kubelet does both at each sync of a pod, about once a minute.
 const republishPeriod = time.Minute
 
-// republished is a volume that is looked after periodically.
+// republished is a volume that podd looks after periodically.
 type republished struct {
 	volume pod.CSIVolume
 	plan   *plan
 	timer  *time.Timer
 }
 
-// Follow has a volume that an earlier podd has set up looked after periodically: published
-// again, if its driver asks for that, and expanded, if its claim does. It does not block: it
-// does nothing while it is not known what the driver asks for, and is called again then.
+// Follow makes podd look after a volume that an earlier podd has set up: publish it again
+// periodically, if its driver asks for that, and expand it, if its claim does. It does not
+// block. While the driver's wishes are not known, it does nothing; it is called again once
+// they are.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
 	known := func(driver string) (*storagev1.CSIDriver, error) { return v.objects.KnownCSIDriver(volume.Pod, driver) }
 	if p, err := v.planBy(&volume, known); err == nil && (p.republish || p.resizes()) && p.isSetUp() {
@@ -45,7 +46,7 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 	r.timer = time.AfterFunc(v.period, func() { v.loop.Go(func(ctx context.Context) { v.lookAfter(ctx, r) }) })
 }
 
-// take ends that a volume is followed, and says whether it still was.
+// take stops following a volume, and says whether it was still followed.
 func (v *Volumes) take(r *republished) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -56,7 +57,7 @@ func (v *Volumes) take(r *republished) bool {
 	return true
 }
 
-// lookAfter does what a volume is followed for, unless it is no more, and follows it again.
+// lookAfter does the periodic work for a volume, unless it is gone, and follows it again.
 func (v *Volumes) lookAfter(ctx context.Context, r *republished) {
 	if !v.take(r) {
 		return
@@ -77,7 +78,7 @@ func (v *Volumes) lookAfter(ctx context.Context, r *republished) {
 	}
 }
 
-// publishAgain publishes a volume again; if that fails, what is mounted stays.
+// publishAgain publishes a volume again; if that fails, the mounted volume stays.
 func (v *Volumes) publishAgain(ctx context.Context, volume pod.CSIVolume) {
 	if _, err := v.setUp(ctx, volume, true); err != nil && ctx.Err() == nil {
 		v.log.Warn("cannot publish a volume again: it stays as it is", "driver", volume.Driver(), "volume", volume.Name,

@@ -14,17 +14,17 @@ import (
 	"podd/internal/pod"
 )
 
-// Claims reads and writes claims of a cluster, and blocks until the apiserver has answered.
+// Claims reads and writes claims of a cluster. It blocks until the apiserver has answered.
 type Claims interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// PatchClaim changes the status of a claim, unless it was changed meanwhile (an error),
-	// and returns the claim as it is then.
+	// PatchClaim changes the status of a claim and returns the claim after the change. It
+	// is an error if the claim was changed meanwhile.
 	PatchClaim(ctx context.Context, from, to *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error)
 }
 
-// awaitsNode says that the cluster has expanded a claim's volume, as far as it can, and waits
-// for the node to expand what is mounted (KEP-1790).
+// awaitsNode says that the cluster has expanded a claim's volume, as far as it can, and
+// waits for the node to expand the mounted volume (KEP-1790).
 func awaitsNode(c *v1.PersistentVolumeClaim) bool {
 	s := c.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	return s == v1.PersistentVolumeClaimNodeResizePending || s == v1.PersistentVolumeClaimNodeResizeInProgress
@@ -33,9 +33,9 @@ func awaitsNode(c *v1.PersistentVolumeClaim) bool {
 // resizes says that the volume may be expanded while its pod runs.
 func (p *plan) resizes() bool { return p.claim != nil && !p.readOnly }
 
-// grow has the driver expand a volume to the size of its PersistentVolume, and says so in the
-// claim, if that waits for it; the volume's lock is held. An error means that the volume has
-// its old size, and that it is to be tried again.
+// grow makes the driver expand a volume to the size of its PersistentVolume, and records
+// that in the claim, if the claim waits for it. The volume's lock is held. After an error
+// the volume has its old size, and must be tried again.
 func (v *Volumes) grow(ctx context.Context, s *session, p *plan, claim *v1.PersistentVolumeClaim, size resource.Quantity) error {
 	if !p.expands || claim.Status.Capacity.Storage().Cmp(size) >= 0 {
 		return nil
@@ -85,7 +85,7 @@ func (v *Volumes) tellResize(p *plan, claim *v1.PersistentVolumeClaim, eventType
 	v.events.ClaimEvent(claim, eventType, reason, message)
 }
 
-// growMounted expands a volume that is mounted, if its claim waits for that.
+// growMounted expands a mounted volume, if its claim waits for that.
 func (v *Volumes) growMounted(ctx context.Context, volume pod.CSIVolume) error {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func withResize(c *v1.PersistentVolumeClaim, status v1.ClaimResourceStatus) *v1.
 	return c
 }
 
-// expanded returns a claim whose resize has ended, without the conditions about it.
+// expanded returns a claim after its resize, without the conditions about it.
 func expanded(c *v1.PersistentVolumeClaim, size resource.Quantity) *v1.PersistentVolumeClaim {
 	c = c.DeepCopy()
 	if c.Status.Capacity == nil {
@@ -153,7 +153,7 @@ func expanded(c *v1.PersistentVolumeClaim, size resource.Quantity) *v1.Persisten
 	return c
 }
 
-// notExpanded returns a claim with the reason why the driver has rejected to expand it.
+// notExpanded returns a claim with the reason why the driver has refused to expand it.
 func notExpanded(c *v1.PersistentVolumeClaim, why error) *v1.PersistentVolumeClaim {
 	c = c.DeepCopy()
 	if infeasible(why) {

@@ -10,11 +10,11 @@ import (
 	"podd/internal/pod"
 )
 
-// Stats gets the usage of the volume of a directory, which SetUp has set up, from its
-// driver. It blocks as long as the driver takes, at most 2 minutes. The error is
-// pod.ErrNoStats if the driver does not report usage. If the driver is unavailable, it is
-// another error: as in the kubelet, the volume then has no statistics, because statfs may
-// be misleading (for a directory on a disk that the driver shares among volumes).
+// Stats gets the usage of a directory's volume, which SetUp has set up, from its driver. It
+// blocks as long as the driver takes, at most 2 minutes. The error is pod.ErrNoStats if the
+// driver does not report usage. If the driver is unavailable, it is another error: as in
+// the kubelet, the volume then has no statistics, because statfs may be misleading (for a
+// directory on a disk that the driver shares among volumes).
 func (v *Volumes) Stats(ctx context.Context, dir string) (pod.VolumeStats, error) {
 	s, err := v.stats(ctx, dir)
 	if err != nil && !errors.Is(err, pod.ErrNoStats) {
@@ -53,8 +53,8 @@ func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error
 	return statsOf(response, s.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
 }
 
-// statsOf converts a response as upstream does: the condition counts only if the driver
-// has the VOLUME_CONDITION capability, and the usage is required only if it has not.
+// statsOf converts a response as upstream does. The condition counts only if the driver has
+// the VOLUME_CONDITION capability; without it, the response must contain the usage.
 func statsOf(response *csipb.NodeGetVolumeStatsResponse, hasCondition bool) (out pod.VolumeStats, err error) {
 	if hasCondition {
 		c := response.GetVolumeCondition()

@@ -21,11 +21,11 @@ type tearDown struct {
 	abandoned bool          // guarded by Volumes.mu: TearDown has stopped waiting for it
 }
 
-// TearDown has the volume of a directory unpublished, and unstaged if no other pod uses
-// it. The pod need not be known. It waits for the driver for 10 s at most, or until ctx
-// ends; the work then continues in the background, and its success wakes the pod (Waker),
-// as does the registration of a missing driver. Calling it again joins a teardown in
-// progress. Success means that nothing of the driver's is left; after an error, nothing
+// TearDown makes the driver unpublish the volume of a directory, and unstage it if no other
+// pod uses it. The pod need not be known. It waits for the driver for 10 s at most, or
+// until ctx ends. The work then continues in the background, and its success wakes the pod
+// (Waker), as does the registration of a missing driver. Calling it again joins a teardown
+// in progress. Success means that nothing of the driver's is left; after an error, nothing
 // below the directory may be unmounted or deleted.
 func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	v.stopRepublish(dir)
@@ -79,7 +79,7 @@ func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
 	return o
 }
 
-// doTearDown unpublishes the volume, unstages it if it was the last user, and removes the
+// doTearDown unpublishes the volume, unstages it if this was the last user, and removes the
 // record.
 func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	r, err := readRecord(dir)
@@ -130,7 +130,7 @@ func (v *Volumes) lastUser(r *record, p paths) (bool, error) {
 	return err == nil && len(users) == 0, err
 }
 
-// unpublish has the driver unpublish the volume, and unstage it if staged is set.
+// unpublish makes the driver unpublish the volume, and unstage it if staged is set.
 func (v *Volumes) unpublish(ctx context.Context, r *record, p paths, staged bool) error {
 	d, err := v.drivers.driver(r.DriverName, uidOf(p.dir))
 	if err != nil {
@@ -157,7 +157,7 @@ func (v *Volumes) unpublish(ctx context.Context, r *record, p paths, staged bool
 	return v.unstage(ctx, s, r, p)
 }
 
-// unstage has the driver unstage a volume that no pod uses; the volume's lock is held.
+// unstage makes the driver unstage a volume that no pod uses. The volume's lock is held.
 func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p paths) error {
 	if s.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		_, err := call(ctx, s, s.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{VolumeId: r.VolumeHandle, StagingTargetPath: p.staging})
@@ -186,8 +186,8 @@ func (v *Volumes) leftover(err error, driver string) error {
 	return fmt.Errorf("%s: %s has left something behind: %w: unmount it, or move it away, by hand", pluginName, driver, err)
 }
 
-// unstageUnused has a driver unstage volumes that no pod uses, which a podd leaves that is
-// killed between unpublish and unstage.
+// unstageUnused makes a driver unstage volumes that no pod uses. A podd that is killed
+// between unpublish and unstage leaves such volumes.
 func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 	var dirs []string
 	for _, pattern := range v.stagedRecords(driver) {
@@ -203,7 +203,8 @@ func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 	}
 }
 
-// stagedRecords are patterns of the records of a driver's staged volumes, among others.
+// stagedRecords returns patterns that match the records of a driver's staged volumes, among
+// others.
 func (v *Volumes) stagedRecords(driver string) []string {
 	return []string{
 		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),

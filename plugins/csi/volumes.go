@@ -24,10 +24,10 @@ const pluginName = "kubernetes.io/csi"
 // patience is how long TearDown waits for a driver; the call continues after that.
 const patience = 10 * time.Second
 
-// Objects returns the CSIDrivers and Secrets of volumes: for a pod of an apiserver, those
-// of the apiserver. The error for a missing one is of class pod.ErrNotFound. The returned
-// objects must not be modified. The calls may block until the apiserver has answered, or
-// until ctx ends.
+// Objects returns the CSIDrivers and Secrets of volumes; for a pod of an apiserver, they
+// come from the apiserver. The error for a missing one is of class pod.ErrNotFound. The
+// returned objects must not be modified. The calls may block until the apiserver has
+// answered, or until ctx ends.
 type Objects interface {
 	CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	// KnownCSIDriver does not block: it fails while the apiserver has not answered.
@@ -74,7 +74,7 @@ type Volumes struct {
 	mu          sync.Mutex // guards what follows
 	tearDowns   map[string]*tearDown
 	republished map[string]*republished
-	// inUse has the directories that need each attached volume.
+	// inUse maps each attached volume to the directories that need it.
 	inUse map[v1.UniqueVolumeName]map[string]bool
 }
 
@@ -109,8 +109,8 @@ func New(c Config) (*Volumes, error) {
 	return v, nil
 }
 
-// Run unstages the volumes of drivers that have registered where no pod uses them, and looks
-// after volumes that need it periodically, until ctx ends. It returns ctx's cause.
+// Run unstages volumes that no pod uses, once their drivers have registered, and looks after
+// volumes that need it periodically, until ctx ends. It returns ctx's cause.
 func (v *Volumes) Run(ctx context.Context) error {
 	defer v.stopRepublishing()
 	v.loop.Run(ctx, func(time.Time) time.Time { return time.Time{} })
@@ -120,9 +120,9 @@ func (v *Volumes) Run(ctx context.Context) error {
 // Registered returns the registered drivers, sorted by name.
 func (v *Volumes) Registered() []pod.CSIDriver { return v.drivers.infos() }
 
-// Refresh asks a registered driver again how many volumes can be attached, and has the
-// cluster told if that has changed. It blocks until the driver has answered, for 2 minutes
-// at most.
+// Refresh asks a registered driver again how many volumes can be attached, and tells the
+// cluster if that has changed. It blocks until the driver has answered, for 2 minutes at
+// most.
 func (v *Volumes) Refresh(ctx context.Context, driver string) error {
 	return v.drivers.refresh(ctx, driver)
 }
@@ -130,14 +130,14 @@ func (v *Volumes) Refresh(ctx context.Context, driver string) error {
 // Drivers returns the names of the registered drivers, sorted.
 func (v *Volumes) Drivers() []string { return v.drivers.names() }
 
-// SetUp has a volume staged, if its driver supports that, and published at Path. It
+// SetUp makes the driver stage a volume, if it supports that, and publish it at Path. It
 // blocks as long as the driver takes, at most 2 minutes, or until ctx ends. After an error
-// the driver may still be working on it, which TearDown handles. SetUp may be called
-// again after any outcome.
+// the driver may still be working on it, which TearDown handles. SetUp may be called again
+// after any outcome.
 //
-// podOwns says that the caller must apply the pod's fsGroup to the volume's files,
-// because the driver does not. Errors have upstream's wording, and Secrets' values are
-// masked in them. When a missing driver registers, the pod is woken (Waker).
+// podOwns says that the caller must apply the pod's fsGroup to the volume's files, because
+// the driver does not. Errors have upstream's wording, with Secrets' values masked. When a
+// missing driver registers, the pod is woken (Waker).
 func (v *Volumes) SetUp(ctx context.Context, volume pod.CSIVolume) (podOwns bool, err error) {
 	return v.setUp(ctx, volume, false)
 }
@@ -209,7 +209,7 @@ func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) erro
 	return v.expand(ctx, s, p)
 }
 
-// Path returns where SetUp has a volume published. It is pure.
+// Path returns where SetUp publishes a volume. It is pure.
 func (v *Volumes) Path(volume pod.CSIVolume) string {
 	return pathsOf(v.root, volume.Dir, recordOf(&volume, "")).target
 }

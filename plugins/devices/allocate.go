@@ -15,32 +15,33 @@ import (
 	"podd/internal/pod"
 )
 
-// owner is a pod with devices, or one for which they are being allocated, or could not be.
+// owner is a pod that has devices, or waits for their allocation, or failed to get them.
 type owner struct {
-	// containers has what was granted, by container and resource.
+	// containers maps container and resource to the grant.
 	containers map[string]map[string]*grant
 	job        *job     // nil for none
 	failed     *failure // nil for none
 }
 
-// grant is what a container has of one resource. It is immutable but for confirmed.
+// grant is a container's share of one resource. It is immutable except for confirmed.
 type grant struct {
 	ids      []string // sorted
 	nodes    map[string][]int64
 	response *pluginapi.ContainerAllocateResponse
-	// confirmed: this podd has seen the devices healthy.
+	// confirmed says that this podd has seen the devices healthy.
 	confirmed bool
 }
 
-// job allocates devices that are reserved.
+// job allocates reserved devices.
 type job struct {
 	items  []item
 	cancel context.CancelFunc // nil until it runs
-	// admission: the pod waits for its admission, and otherwise a container of it.
+	// admission says that the pod waits for its admission; otherwise one of its containers
+	// waits.
 	admission bool
 }
 
-// failure is why a plugin did not give a pod its devices.
+// failure is the reason why a plugin did not give a pod its devices.
 type failure struct {
 	err        error
 	generation uint64
@@ -49,10 +50,10 @@ type failure struct {
 	due        bool
 }
 
-// countedLocked says which resources of a pod are those of plugins. Others are not the node's
-// to count: the scheduler of a cluster may know them. A static pod, for which no scheduler
-// has looked for a node, waits for plugins that no podd has ever seen, too, as long as some may
-// not have registered yet after the start.
+// countedLocked says which resources of a pod come from plugins. The node does not count
+// others: the scheduler of a cluster may know them. For a static pod, no scheduler has
+// looked for a node. Such a pod also waits for plugins that no podd has ever seen, as long
+// as some may not have registered yet after the start.
 func (m *Manager) countedLocked(p *v1.Pod) func(string) bool {
 	awaited, o := pod.IsStatic(p) && settling(m.newcomers), m.pods[p.UID]
 	return func(name string) bool {
@@ -73,10 +74,10 @@ func (m *Manager) countedLocked(p *v1.Pod) func(string) bool {
 	}
 }
 
-// Admit gives a pod the devices that it requests. It never blocks. waits, if it is not
-// empty, says what has to happen first; Waker.AdmitAgain is called then. The error says, in
-// upstream's words, why the pod cannot have them now; that AdmitAgain is called when it may
-// is promised, too. A pod that has what it requests, or requests nothing, is admitted.
+// Admit gives a pod the devices that it requests. It never blocks. waits, if not empty,
+// says what has to happen first; then Waker.AdmitAgain is called. The error says, in
+// upstream's words, why the pod cannot have them now. AdmitAgain is also called when the
+// pod may have them. A pod that has what it requests, or requests nothing, is admitted.
 func (m *Manager) Admit(p *v1.Pod) (waits string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +115,8 @@ func allocating(items []item) string {
 	return "waiting for the device plugin of " + items[0].resource + " to allocate"
 }
 
-// awaitedLocked names a resource whose plugin may still register after podd's start.
+// awaitedLocked returns a requested resource that a plugin may still register after podd's
+// start.
 func (m *Manager) awaitedLocked(requests []request) string {
 	for _, q := range requests {
 		until := m.settled
@@ -129,7 +131,7 @@ func (m *Manager) awaitedLocked(requests []request) string {
 	return ""
 }
 
-// settling says that plugins may not have registered yet after the start.
+// settling says that, after the start, some plugins may not have registered yet.
 func settling(until time.Time) bool { return !until.IsZero() && time.Now().Before(until) }
 
 func (m *Manager) stockLocked(o *owner) stock {
@@ -140,7 +142,7 @@ func (m *Manager) stockLocked(o *owner) stock {
 	return s
 }
 
-// usedLocked are the devices that pods have, and those that are reserved.
+// usedLocked returns the devices that pods have, and the reserved ones.
 func (m *Manager) usedLocked() map[string]map[string]bool {
 	used := map[string]map[string]bool{}
 	for _, o := range m.pods {
@@ -162,8 +164,8 @@ func (m *Manager) usedLocked() map[string]map[string]bool {
 	return used
 }
 
-// startLocked has the devices of a job allocated; last is how long the last failure was to
-// be waited for.
+// startLocked starts the allocation of a job's devices; last is the delay after the last
+// failure.
 func (m *Manager) startLocked(uid pod.UID, j *job, last time.Duration) {
 	o := m.pods[uid]
 	if o == nil {
@@ -174,7 +176,7 @@ func (m *Manager) startLocked(uid pod.UID, j *job, last time.Duration) {
 	m.loop.Go(func(ctx context.Context) { m.work(ctx, uid, o, j, last) })
 }
 
-// work does a job and tells who waits for it.
+// work does a job and tells those who wait for it.
 func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -202,8 +204,8 @@ func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last 
 		}
 	} else {
 		delay := m.times.retry.Next(last)
-		// What was reserved is free. No new generation: two pods that a plugin refuses would
-		// have each other's allocation retried without end.
+		// The reserved devices are free. Do not start a new generation: two pods that a
+		// plugin refuses would make each other's allocation retry without end.
 		m.freedLocked(&n)
 		o.failed = &failure{err: err, generation: m.generation, until: time.Now().Add(delay), delay: delay}
 	}
@@ -221,7 +223,7 @@ func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last 
 	m.loop.Wake()
 }
 
-// allocateAll asks the plugins for a job's items in turn, and returns what they grant.
+// allocateAll asks the plugins for a job's items in turn, and returns their grants.
 func (m *Manager) allocateAll(ctx context.Context, o *owner, j *job) ([]*grant, error) {
 	var grants []*grant
 	for i := range j.items {
@@ -235,7 +237,7 @@ func (m *Manager) allocateAll(ctx context.Context, o *owner, j *job) ([]*grant, 
 }
 
 // allocate asks a plugin which devices it prefers for an item, if it has preferences, and
-// then for what the container needs to have them.
+// then what the container needs in order to use them.
 func (m *Manager) allocate(ctx context.Context, o *owner, j *job, i int) (*grant, error) {
 	m.mu.Lock()
 	one := j.items[i]
@@ -289,7 +291,7 @@ func (m *Manager) allocate(ctx context.Context, o *owner, j *job, i int) (*grant
 	return g, nil
 }
 
-// preferred are the devices that a plugin prefers out of those that are available.
+// preferred returns the devices that a plugin prefers among the available ones.
 func (m *Manager) preferred(ctx context.Context, pl *plugin, one item, available []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.times.prefer)
 	defer cancel()
@@ -328,8 +330,8 @@ func (m *Manager) freeLocked(name string) map[string]bool {
 	return free
 }
 
-// Release takes from a pod what it has: nothing of it runs any more, or it is not admitted.
-// It is idempotent and never blocks.
+// Release takes a pod's devices away, because nothing of the pod runs any more or it is not
+// admitted. It is idempotent and never blocks.
 func (m *Manager) Release(uid pod.UID) {
 	var n news
 	m.mu.Lock()
@@ -354,8 +356,8 @@ func (m *Manager) releaseLocked(uid pod.UID, o *owner, n *news) {
 	}
 }
 
-// Retain releases what pods have that keep does not name: they were removed while podd did
-// not run.
+// Retain releases the devices of pods that keep does not name: they were removed while podd
+// did not run.
 func (m *Manager) Retain(keep map[pod.UID]bool) {
 	var n news
 	m.mu.Lock()

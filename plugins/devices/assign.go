@@ -10,15 +10,15 @@ import (
 	"podd/internal/pod"
 )
 
-// request is a container's wish for devices of one resource.
+// request is a container's request for devices of one resource.
 type request struct {
 	container, resource string
 	count               int64
-	// reusable: a container that comes later may have the same devices.
+	// reusable says that a later container may have the same devices.
 	reusable bool
 }
 
-// item is a request with the devices that are reserved for it, sorted.
+// item is a request with its reserved devices, sorted.
 type item struct {
 	request
 	ids []string
@@ -26,9 +26,10 @@ type item struct {
 	reused []string
 }
 
-// requestsOf are a pod's, in the order in which containers are started; counts says
-// whether a resource is one of device plugins. Limits count: extended resources cannot be
-// overcommitted. What a ResourceClaim stands for is not of device plugins.
+// requestsOf returns a pod's requests, in the order in which containers are started; counts
+// says whether device plugins provide a resource. Limits count: extended resources cannot
+// be overcommitted. Resources that stand for a ResourceClaim do not come from device
+// plugins.
 func requestsOf(p *v1.Pod, counts func(resource string) bool) (all []request) {
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind == pod.EphemeralContainer {
@@ -44,18 +45,18 @@ func requestsOf(p *v1.Pod, counts func(resource string) bool) (all []request) {
 	return all
 }
 
-// stock is what of the node's devices there is for a pod.
+// stock is the node's devices as one pod sees them.
 type stock struct {
 	resources map[string]*resource
-	// granted are what the pod's containers have, by container and resource.
+	// granted maps container and resource to the grants of the pod's containers.
 	granted map[string]map[string]*grant
-	// used are the devices of all pods, this one among them.
+	// used are the devices of all pods, including this one.
 	used map[string]map[string]bool
 }
 
-// assign chooses devices for the requests of a pod, or those of one container (only): of
-// those that an init container has had, then of the free ones, by ID. Requests that are
-// granted already need none. It changes nothing. The errors are upstream's.
+// assign chooses devices for the requests of a pod, or of one container (only): first those
+// that an init container has had, then free ones, by ID. It skips requests that are granted
+// already. It changes nothing. The errors are upstream's.
 func assign(s stock, requests []request, only string) (items []item, err error) {
 	reusable, taken := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, q := range requests {
@@ -94,8 +95,8 @@ func set(sets map[string]map[string]bool, name, id string) {
 	sets[name][id] = true
 }
 
-// recheck says whether a container may still have what it was granted. What this podd has
-// seen healthy stays granted.
+// recheck says whether a container may keep its grant. Devices that this podd has seen
+// healthy stay granted.
 func recheck(r *resource, q request, g *grant) error {
 	if int64(len(g.ids)) != q.count {
 		return fmt.Errorf("container %q changed request for resource %q from %d to %d", q.container, q.resource, len(g.ids), q.count)
@@ -150,8 +151,8 @@ func choose(s stock, q request, reusable, taken map[string]bool) (one item, err 
 }
 
 // prefer changes the devices of items[i] to those that its plugin prefers, as far as they
-// are free and it need not reuse others, and has the pod's later items that reuse them
-// follow.
+// are free and it need not reuse others. It changes the pod's later items that reuse them,
+// too.
 func prefer(items []item, i int, preferred []string, free map[string]bool) {
 	one := &items[i]
 	own := map[string]bool{}

@@ -26,7 +26,7 @@ func newCheckpoint(path string) checkpoint.File[saved] {
 
 type saved struct {
 	Version int `json:"version"`
-	// Resources are those that plugins had and that were not gone.
+	// Resources are the resources of plugins that were not gone.
 	Resources []string                                     `json:"resources,omitempty"`
 	Pods      map[pod.UID]map[string]map[string]savedGrant `json:"pods,omitempty"`
 }
@@ -37,7 +37,7 @@ type savedGrant struct {
 	Response []byte             `json:"response,omitempty"`
 }
 
-// saveIfNeeded saves what has changed without anybody who waits for that.
+// saveIfNeeded saves changes that nobody waits for.
 func (m *Manager) saveIfNeeded() {
 	m.mu.Lock()
 	unsaved := m.unsaved
@@ -47,8 +47,8 @@ func (m *Manager) saveIfNeeded() {
 	}
 }
 
-// save writes the checkpoint. A pod that could not be written down runs all the same: a
-// podd that is restarted would not know what it has.
+// save writes the checkpoint. If that fails, the pod runs all the same, but a restarted
+// podd would not know its devices.
 func (m *Manager) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
@@ -90,7 +90,8 @@ func (m *Manager) savedLocked() (saved, error) {
 	return s, nil
 }
 
-// restore reads the checkpoint. One that is damaged is set aside, and as if nothing were there.
+// restore reads the checkpoint. It sets a damaged one aside, and starts as if there were
+// none.
 func (m *Manager) restore() {
 	s, err := m.checkpoint.Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +105,7 @@ func (m *Manager) restore() {
 	if err != nil {
 		var moved error
 		m.broken, moved = m.checkpoint.SetAside()
-		m.unsaved = moved == nil // a podd that finds no file takes itself for the first one
+		m.unsaved = moved == nil // a podd that finds no file considers itself the first one
 		err = errors.Join(err, moved)
 		m.damaged = err.Error()
 		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.checkpoint.Path, "hint", m.broken, "error", err)

@@ -15,7 +15,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Container returns what a container that is to be started needs to have its devices. If
+// Container returns what a container that is about to start needs to have its devices. If
 // that is not ready, the message says what it waits for, and Waker.Changed is called when
 // asking again makes sense; an error is a plugin's. It blocks while plugins prepare the
 // devices (PreStartContainer), for 30 s each at most, or until ctx ends.
@@ -32,7 +32,7 @@ func (m *Manager) Container(ctx context.Context, p *v1.Pod, c *v1.Container) (po
 	return combine(grants), nil
 }
 
-// granted returns what a container has, or what it waits for.
+// granted returns a container's grants, or what it waits for.
 func (m *Manager) granted(p *v1.Pod, c *v1.Container) (grants map[string]*grant, waits pod.Waiting, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +61,7 @@ func (m *Manager) granted(p *v1.Pod, c *v1.Container) (grants map[string]*grant,
 	return maps.Clone(o.containers[c.Name]), waits, nil
 }
 
-// preStart has a plugin prepare devices, if it wants to.
+// preStart makes a plugin prepare devices, if it asks for that.
 func (m *Manager) preStart(ctx context.Context, name string, ids []string) error {
 	m.mu.Lock()
 	pl, options := m.pluginLocked(name)
@@ -81,8 +81,8 @@ func (m *Manager) preStart(ctx context.Context, name string, ids []string) error
 	return nil
 }
 
-// combine is what all of a container's grants say together. What two of them say of one
-// name or place, the first says, by the names of the resources.
+// combine merges a container's grants. If two grants use the same name or place, the first
+// one wins, in the order of the resources' names.
 func combine(grants map[string]*grant) pod.ContainerDevices {
 	all := pod.ContainerDevices{Ready: true}
 	places, mounts, cdi := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -124,8 +124,8 @@ func withNew(all, more map[string]string) map[string]string {
 	return all
 }
 
-// checkResponse checks what a plugin wants a container to have, before it is written down
-// and the runtime is told.
+// checkResponse checks a plugin's response for a container, before it is written down and
+// passed to the runtime.
 func checkResponse(r *pluginapi.ContainerAllocateResponse) error {
 	for name, value := range r.GetEnvs() {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {

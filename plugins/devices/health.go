@@ -10,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Health is that of the devices that a pod has, by container (KEP-4680); nil for none.
-// It is Unknown while no plugin says anything of a device.
+// Health returns the health of a pod's devices, by container (KEP-4680); nil for none. It
+// is Unknown while no plugin reports a device.
 func (m *Manager) Health(uid pod.UID) map[string][]v1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,7 +47,7 @@ func (m *Manager) healthLocked(name, id string) v1.ResourceHealthStatus {
 	return v1.ResourceHealthStatusUnhealthy
 }
 
-// ContainerDevices are the devices that a container has, for the pod resources API.
+// ContainerDevices returns a container's devices, for the pod resources API.
 func (m *Manager) ContainerDevices(uid pod.UID, container string) (all []*podresources.ContainerDevices) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *Manager) ContainerDevices(uid pod.UID, container string) (all []*podres
 	return all
 }
 
-// AllocatableDevices are the healthy devices, for the pod resources API.
+// AllocatableDevices returns the healthy devices, for the pod resources API.
 func (m *Manager) AllocatableDevices() (all []*podresources.ContainerDevices) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +73,7 @@ func (m *Manager) AllocatableDevices() (all []*podresources.ContainerDevices) {
 	return all
 }
 
-// grouped is an entry for each device, as upstream has them.
+// grouped returns an entry for each device, as upstream does.
 func grouped(name string, ids []string, nodes func(id string) []int64) (all []*podresources.ContainerDevices) {
 	for _, id := range ids {
 		d := &podresources.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}

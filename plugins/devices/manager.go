@@ -15,14 +15,15 @@ import (
 	"podd/plugins/loop"
 )
 
-// Waker is told what has changed. None of the calls may block.
+// Waker is notified of changes. None of the calls may block.
 type Waker interface {
-	// Changed: the pod's devices have another health, or a container of it that waits for
-	// devices can make progress.
+	// Changed says that the health of the pod's devices has changed, or that one of its
+	// containers that waits for devices can make progress.
 	Changed(uid pod.UID)
-	// AdmitAgain: pods that wait for admission, or were rejected, may have their devices now.
+	// AdmitAgain says that pods that wait for admission, or were rejected, may have their
+	// devices now.
 	AdmitAgain()
-	// NodeChanged: Resources has changed.
+	// NodeChanged says that Resources has changed.
 	NodeChanged()
 }
 
@@ -38,12 +39,13 @@ type Config struct {
 // times are the deadlines and waits.
 type times struct {
 	dial, options, allocate, prefer, preStart time.Duration
-	// grace is how long a resource without a plugin counts as one of the node.
+	// grace is how long a resource without a plugin still counts as the node's.
 	grace time.Duration
-	// settle is how long after the start pods wait for plugins that have not registered again,
-	// newcomers how long static pods do for those of which nothing is known.
+	// settle is how long after the start pods wait for known plugins that have not
+	// registered again. newcomers is how long static pods wait for unknown ones.
 	settle, newcomers time.Duration
-	// retry is between attempts to admit a pod after its plugin has returned an error.
+	// retry is the delay between attempts to admit a pod after its plugin has returned an
+	// error.
 	retry wake.Backoff
 }
 
@@ -55,8 +57,8 @@ var upstreamTimes = times{
 	grace: 5 * time.Minute, settle: 30 * time.Second, newcomers: 10 * time.Second, retry: wake.Backoff{First: 10 * time.Second, Last: 5 * time.Minute},
 }
 
-// Manager has the node's device plugins and what pods have of their devices. Create it
-// with New; Run serves plugins.
+// Manager holds the node's device plugins and the devices that pods have. Create it with
+// New; Run serves plugins.
 type Manager struct {
 	dir        string // of the sockets
 	checkpoint checkpoint.File[saved]
@@ -73,20 +75,21 @@ type Manager struct {
 	pods      map[pod.UID]*owner
 	// waiting are the pods with a container that waits for its devices.
 	waiting map[pod.UID]bool
-	// settled and newcomers are until when plugins are waited for after the start, those of an
-	// earlier podd and new ones; zero when that has passed.
+	// settled and newcomers are the times until which pods wait for plugins after the
+	// start: for those of an earlier podd, and for new ones. They are zero once that time
+	// has passed.
 	settled, newcomers time.Time
-	// generation counts what may let a rejected pod have its devices.
+	// generation counts changes that may let a rejected pod have its devices.
 	generation uint64
 	unsaved    bool
 	fresh      bool   // there was no checkpoint
 	damaged    string // why the checkpoint cannot be used
-	broken     string // where it is then, a clause
-	// registrationError is why plugins cannot register.
+	broken     string // where it is then, as a clause
+	// registrationError says why plugins cannot register.
 	registrationError string
 }
 
-// New reads the checkpoint; where there is none, Run writes one. It starts nothing.
+// New reads the checkpoint; if there is none, Run writes one. It starts nothing.
 func New(c Config) *Manager {
 	m := &Manager{
 		dir: filepath.Join(c.RootDir, "device-plugins"), checkpoint: newCheckpoint(filepath.Join(c.RootDir, "devices.json")),
@@ -98,11 +101,11 @@ func New(c Config) *Manager {
 	return m
 }
 
-// Fresh says that no podd has ever run with this root directory: nothing is known of the
-// devices that the node had.
+// Fresh says that no podd has ever run with this root directory: the devices that the node
+// had are unknown.
 func (m *Manager) Fresh() bool { return m.fresh }
 
-// Run serves plugins until ctx ends, which leaves to pods what they have. It returns nil.
+// Run serves plugins until ctx ends. Pods then keep their devices. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	var serve sync.WaitGroup
 	defer serve.Wait()
@@ -118,7 +121,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Problems are those for `podd ps`.
+// Problems returns the problems that `podd ps` shows.
 func (m *Manager) Problems() (all []pod.Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +136,7 @@ func (m *Manager) Problems() (all []pod.Problem) {
 	return all
 }
 
-// news is who is to be told of a change, once the lock is free.
+// news collects who must be told about a change once the lock is free.
 type news struct {
 	pods        map[pod.UID]bool
 	admit, node bool
@@ -146,13 +149,13 @@ func (n *news) of(uid pod.UID) {
 	n.pods[uid] = true
 }
 
-// betterLocked: what plugins have refused they may give now, too.
+// betterLocked says that plugins may now grant what they refused before.
 func (m *Manager) betterLocked(n *news) {
 	m.generation++
 	m.freedLocked(n)
 }
 
-// freedLocked: devices that were not to be had may be so now.
+// freedLocked says that devices that were unavailable may now be free.
 func (m *Manager) freedLocked(n *news) {
 	n.admit = true
 	for uid := range m.waiting {
@@ -173,8 +176,8 @@ func (m *Manager) tell(n news) {
 	}
 }
 
-// expire does what is due at now, saves what has changed, and returns when something will be due;
-// zero for never.
+// expire does the work that is due at now, saves changes, and returns when something will
+// be due next; zero for never.
 func (m *Manager) expire(now time.Time) (next time.Time) {
 	due := loop.Deadlines{Now: now}
 	var n news

@@ -26,17 +26,18 @@ type plugin struct {
 	endpoint string
 	api      pluginapi.DevicePluginClient
 	close    func()
-	// done ends it, by end: another one has its place, or its socket was removed.
+	// done is closed by end when another plugin has replaced this one or its socket was
+	// removed.
 	done  chan struct{}
 	ended sync.Once
 }
 
-// end may be called more than once.
+// end ends the plugin. It may be called more than once.
 func (pl *plugin) end() { pl.ended.Do(func() { close(pl.done) }) }
 
 var errReplaced = errors.New("the plugin has registered again, or was removed")
 
-// connect connects to a plugin and has Run follow its devices. It blocks until the plugin
+// connect connects to a plugin and makes Run follow its devices. It blocks until the plugin
 // has said what it supports.
 func (m *Manager) connect(ctx context.Context, name, endpoint string) error {
 	pl, options, err := m.dial(ctx, endpoint)
@@ -72,7 +73,7 @@ func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, *pluginap
 	return pl, options, nil
 }
 
-// adopt makes a plugin that of its resource.
+// adopt makes a plugin the current one of its resource.
 func (m *Manager) adopt(name string, pl *plugin, options *pluginapi.DevicePluginOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +89,7 @@ func (m *Manager) adopt(name string, pl *plugin, options *pluginapi.DevicePlugin
 		r.plugin.end()
 	}
 	r.plugin, r.stopped, r.gone = pl, time.Time{}, false
-	// Another list counts as news, also if it is the same.
+	// Another list counts as news, even if it is the same.
 	r.listed = false
 	r.options.PreStartRequired = options.GetPreStartRequired()
 	r.options.GetPreferredAllocationAvailable = options.GetGetPreferredAllocationAvailable()
@@ -96,8 +97,8 @@ func (m *Manager) adopt(name string, pl *plugin, options *pluginapi.DevicePlugin
 	return nil
 }
 
-// makePlaceLocked says that there may be another resource, and forgets one that is gone
-// if need be.
+// makePlaceLocked says whether there is room for another resource. To make room, it forgets
+// one that is gone.
 func (m *Manager) makePlaceLocked() bool {
 	if len(m.resources) < maxResources {
 		return true
@@ -112,7 +113,7 @@ func (m *Manager) makePlaceLocked() bool {
 	return false
 }
 
-// follow takes a plugin's lists until it or ctx ends.
+// follow processes a plugin's lists until the plugin or ctx ends.
 func (m *Manager) follow(ctx context.Context, name string, pl *plugin) {
 	defer pl.close()
 	own, cancel := context.WithCancelCause(ctx)
@@ -152,7 +153,7 @@ func (m *Manager) receive(ctx context.Context, name string, pl *plugin) error {
 }
 
 // Register registers a plugin of plugins_registry. It blocks until the plugin has
-// responded; the error is for the plugin.
+// responded. The plugin gets the error.
 func (m *Manager) Register(ctx context.Context, p *registry.Plugin) error {
 	if err := checkPlugin(p.Name, p.Versions...); err != nil {
 		return err
@@ -160,7 +161,7 @@ func (m *Manager) Register(ctx context.Context, p *registry.Plugin) error {
 	return m.connect(ctx, p.Name, p.Endpoint)
 }
 
-// Deregister says that the socket by which a plugin had registered with Register is gone.
+// Deregister says that the socket with which Register registered a plugin is gone.
 func (m *Manager) Deregister(p *registry.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +170,7 @@ func (m *Manager) Deregister(p *registry.Plugin) {
 	}
 }
 
-// checkPlugin checks what a plugin says of itself, in upstream's words.
+// checkPlugin checks what a plugin says about itself, in upstream's words.
 func checkPlugin(name string, versions ...string) error {
 	supported := false
 	for _, v := range versions {

@@ -16,8 +16,8 @@ import (
 	"podd/internal/unixserver"
 )
 
-// listen serves registrations on kubelet.sock, after it has removed the sockets of
-// plugins, which makes them register again. stop ends that.
+// listen serves registrations on kubelet.sock. It first removes the sockets of plugins,
+// which makes them register again. stop ends that.
 func (m *Manager) listen(work *sync.WaitGroup) (stop func(), err error) {
 	if err := os.MkdirAll(m.dir, 0o750); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (m *Manager) listen(work *sync.WaitGroup) (stop func(), err error) {
 }
 
 // removeSockets removes the sockets in the directory, and nothing else: no link, and
-// nothing in directories. Upstream does it for the same reason.
+// nothing in subdirectories. Upstream does so for the same reason.
 func (m *Manager) removeSockets() {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {
@@ -60,7 +60,7 @@ type registrations struct {
 	m *Manager
 }
 
-// Register blocks until podd is connected to the plugin.
+// Register registers a plugin. It blocks until podd is connected to it.
 func (s registrations) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	began := time.Now()
 	err := checkPlugin(r.GetResourceName(), r.GetVersion())
@@ -78,8 +78,9 @@ func (s registrations) Register(ctx context.Context, r *pluginapi.RegisterReques
 	return &pluginapi.Empty{}, nil
 }
 
-// endpoint is the path of a plugin's socket, which must be in the directory, also where
-// links lead: a plugin says which of the node's sockets podd is to talk to.
+// endpoint returns the path of a plugin's socket. The socket must be in the directory, even
+// after following links, because a plugin chooses which of the node's sockets podd talks
+// to.
 func (m *Manager) endpoint(name string) (string, error) {
 	if !filepath.IsLocal(name) {
 		return "", fmt.Errorf("the endpoint %q is not the name of a socket in %s", shorten(name), m.dir)

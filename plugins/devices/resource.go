@@ -19,31 +19,33 @@ import (
 )
 
 const (
-	// maxResources bounds how many resources there are, those of earlier plugins included.
+	// maxResources bounds the number of resources, including those of earlier plugins.
 	maxResources = 256
 	// maxDeviceID is in bytes.
 	maxDeviceID = 1024
 )
 
-// resource is what is known of one extended resource that a plugin has, or had.
+// resource is what is known about one extended resource that a plugin has, or had.
 type resource struct {
 	plugin  *plugin // nil for none
 	options pluginapi.DevicePluginOptions
-	// known: its plugin has listed devices, or ended, in this podd's life or an earlier one's.
+	// known says that its plugin has listed devices or has ended, in the life of this podd
+	// or an earlier one.
 	known bool
-	// listed: they were listed to this podd.
+	// listed says that this podd has received its devices.
 	listed  bool
 	devices map[string]device
-	// stopped is since when there is no plugin.
+	// stopped is the time since which there is no plugin.
 	stopped time.Time
-	// gone: there is none for so long that it is none of the node's resources any more.
+	// gone says that there has been no plugin for so long that the node no longer has the
+	// resource.
 	gone bool
 }
 
-// device is one of a plugin's newest list.
+// device is a device in a plugin's newest list.
 type device struct {
 	healthy bool
-	nodes   []int64 // of the machine's NUMA nodes, those that it is close to
+	nodes   []int64 // the machine's NUMA nodes that it is close to
 }
 
 func (r *resource) healthy() (ids []string) {
@@ -60,14 +62,15 @@ func (r *resource) hasHealthy(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
-// extended says that a resource is of a kind that plugins may have (upstream's
+// extended says whether plugins may provide a resource of that name (upstream's
 // IsExtendedResourceName).
 func extended(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(name, v1.DefaultResourceRequestsPrefix) && len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
-// devicesOf checks a plugin's list. One that is listed twice counts as its last entry.
+// devicesOf checks a plugin's list. For a device that is listed twice, the last entry
+// counts.
 func devicesOf(list []*pluginapi.Device) (map[string]device, error) {
 	all := make(map[string]device, len(list))
 	for _, d := range list {
@@ -85,10 +88,10 @@ func devicesOf(list []*pluginapi.Device) (map[string]device, error) {
 	return all, nil
 }
 
-// maxNodes is more than any machine has NUMA nodes.
+// maxNodes is more NUMA nodes than any machine has.
 const maxNodes = 64
 
-// list takes a list of a plugin's.
+// list processes a plugin's list.
 func (m *Manager) list(name string, pl *plugin, list []*pluginapi.Device) error {
 	devices, err := devicesOf(list)
 	if err != nil {
@@ -123,7 +126,7 @@ func (m *Manager) list(name string, pl *plugin, list []*pluginapi.Device) error 
 	return nil
 }
 
-// confirmLocked marks what pods had before podd started as theirs for good.
+// confirmLocked confirms the grants that pods had before podd started.
 func (m *Manager) confirmLocked(name string, r *resource) {
 	for _, o := range m.pods {
 		for _, grants := range o.containers {
@@ -134,7 +137,7 @@ func (m *Manager) confirmLocked(name string, r *resource) {
 	}
 }
 
-// ownersLocked names the pods that have devices of a resource.
+// ownersLocked adds the pods that have devices of a resource to the news.
 func (m *Manager) ownersLocked(name string, n *news) {
 	for uid, o := range m.pods {
 		for _, grants := range o.containers {
@@ -152,7 +155,7 @@ func (m *Manager) ended(name string, pl *plugin) {
 	r := m.resources[name]
 	last := r != nil && r.plugin == pl
 	if last {
-		// A resource whose plugin has listed nothing is one all the same, of which there is none.
+		// If its plugin has listed nothing, the resource still exists, with no devices.
 		m.unsaved = m.unsaved || !r.known
 		r.plugin, r.stopped, r.known = nil, time.Now(), true
 		for id, d := range r.devices {
@@ -166,9 +169,9 @@ func (m *Manager) ended(name string, pl *plugin) {
 	m.loop.Wake()
 }
 
-// Resources are the extended resources of the Node, in whole devices: capacity counts all
-// that are listed, allocatable the healthy ones. A resource whose plugin is gone has none,
-// so that the Node says so.
+// Resources returns the extended resources of the Node, in whole devices: capacity counts
+// all listed devices, allocatable the healthy ones. Without its plugin, a resource has none
+// allocatable, so that the Node says so.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

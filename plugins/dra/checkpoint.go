@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// newCheckpoint is durable: what was prepared must be known after a power failure.
+// newCheckpoint is durable, because podd must know after a power failure what was prepared.
 func newCheckpoint(path string) checkpoint.File[saved] {
 	return checkpoint.File[saved]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Sealed, Durable: true}, Check: func(s *saved) error {
 		if s.Version != 1 {
@@ -37,7 +37,7 @@ type savedClaim struct {
 	Drivers    map[string][]device `json:"drivers"`
 }
 
-// save writes the checkpoint if anything has changed. It blocks until the disk has it.
+// save writes the checkpoint if anything has changed. It blocks until the data is on disk.
 func (m *Manager) save() error {
 	m.saving.Lock()
 	defer m.saving.Unlock()
@@ -70,7 +70,8 @@ func (m *Manager) savedLocked() saved {
 	return s
 }
 
-// restore reads the checkpoint. One that is damaged is set aside, and as if nothing were there.
+// restore reads the checkpoint. It sets a damaged one aside, and starts as if there were
+// none.
 func (m *Manager) restore() {
 	s, err := m.checkpoint.Read()
 	if errors.Is(err, fs.ErrNotExist) {

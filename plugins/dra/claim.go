@@ -24,23 +24,23 @@ import (
 // (AllocationResultsMaxSize).
 const maxResults = 1024
 
-// claim is a ResourceClaim that pods use. Its fields are changed by who has its gate, under
-// Manager.mu; name, uid and the drivers' names never are.
+// claim is a ResourceClaim that pods use. The holder of its gate changes its fields, under
+// Manager.mu. The name, the UID and the drivers' names never change.
 type claim struct {
 	namespace, name string
 	uid             types.UID
-	// allocation identifies the devices that it was allocated.
+	// allocation identifies the devices that are allocated to it.
 	allocation string
 	pods       map[pod.UID]bool
-	// drivers have what each has prepared; there is an entry for each that has a part in the
-	// allocation.
+	// drivers maps each driver with a part in the allocation to the devices that it has
+	// prepared.
 	drivers map[string][]device
-	// prepared: by this podd.
+	// prepared says that this podd has prepared it.
 	prepared bool
 	failure  string // why it could not be unprepared
 }
 
-// device is one that a driver has prepared.
+// device is a device that a driver has prepared.
 type device struct {
 	Pool     string   `json:"pool,omitempty"`
 	Name     string   `json:"name,omitempty"`
@@ -49,13 +49,13 @@ type device struct {
 	CDI      []string `json:"cdi,omitempty"`
 }
 
-// of says that a device is for a request of its claim; "" is for any.
+// of says whether a device belongs to a request of its claim; "" means any request.
 func (d *device) of(request string) bool {
 	return request == "" || len(d.Requests) == 0 ||
 		slices.ContainsFunc(d.Requests, func(r string) bool { return base(r) == base(request) })
 }
 
-// base is the request of which another may be an alternative, "request/subrequest"
+// base returns the request without its alternative: "request" for "request/subrequest"
 // (upstream's BaseRequestRef).
 func base(request string) string {
 	request, _, _ = strings.Cut(request, "/")
@@ -70,14 +70,14 @@ func (c *claim) message() *drapb.Claim {
 	return &drapb.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
 }
 
-// uses says that a pod has something to do with claims.
+// uses says whether a pod uses claims.
 func uses(p *v1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil
 }
 
-// nameOf is the name of the ResourceClaim of one of a pod's claims; empty if none was made,
-// since none is needed. generated says that it must be the pod's own. Rules and errors are
-// those of upstream's resourceclaim.Name.
+// nameOf returns the name of the ResourceClaim of one of a pod's claims. It is empty if
+// none was made because none is needed. generated says that it must be the pod's own. Rules
+// and errors are those of upstream's resourceclaim.Name.
 func nameOf(p *v1.Pod, c *v1.PodResourceClaim) (name string, generated bool, err error) {
 	switch {
 	case c.ResourceClaimName != nil:
@@ -97,9 +97,9 @@ func nameOf(p *v1.Pod, c *v1.PodResourceClaim) (name string, generated bool, err
 	return "", false, fmt.Errorf(`pod "%s/%s": ResourceClaim not created yet`, p.Namespace, p.Name)
 }
 
-// wanted reads the claims of a pod from the cluster and checks that the pod may use them and
-// that their drivers are there. Nothing is remembered of one that fails. The order of the
-// checks and their errors are upstream's.
+// wanted reads the claims of a pod from the cluster and checks that the pod may use them
+// and that their drivers are there. It remembers nothing about a claim that fails. The
+// order of the checks and their errors are upstream's.
 func (m *Manager) wanted(ctx context.Context, p *v1.Pod) (all []*claim, err error) {
 	add := func(name string, generated bool) error {
 		if name == "" || slices.ContainsFunc(all, func(c *claim) bool { return c.name == name }) {
@@ -179,8 +179,8 @@ func identity(results []resourcev1.DeviceRequestAllocationResult) string {
 	return hex.EncodeToString(s[:])
 }
 
-// haveDrivers says whether the drivers of a claim are registered; the pod is woken when a
-// missing one is.
+// haveDrivers says whether the drivers of a claim are registered. The pod is woken when a
+// missing one registers.
 func (m *Manager) haveDrivers(uid pod.UID, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +193,8 @@ func (m *Manager) haveDrivers(uid pod.UID, c *claim) error {
 	return nil
 }
 
-// usersLocked are the pods with a device of a driver: any, or one of those named.
+// usersLocked returns the pods with a device of a driver: any device, or one of those
+// named.
 func (m *Manager) usersLocked(driver string, devices map[deviceKey]bool) map[pod.UID]bool {
 	users := map[pod.UID]bool{}
 	for _, c := range m.claims {

@@ -11,14 +11,14 @@ import (
 	"podd/internal/pod"
 )
 
-// need is what a container wants of one claim.
+// need is what a container needs from one claim.
 type need struct {
 	claim    string
 	requests []string // "" for all
 }
 
-// needs are what a container wants of its pod's claims, in the order of the pod; those of
-// extended resources come last. The errors are upstream's.
+// needs returns what a container needs from its pod's claims, in the order of the pod;
+// those of extended resources come last. The errors are upstream's.
 func needs(p *v1.Pod, c *v1.Container) (all []need, err error) {
 	for i := range p.Spec.ResourceClaims {
 		n := need{}
@@ -54,9 +54,9 @@ func needs(p *v1.Pod, c *v1.Container) (all []need, err error) {
 	return all, nil
 }
 
-// Container returns the qualified names of the CDI devices that a container gets by its pod's
-// claims: what drivers said when these were prepared, by this podd or an earlier one. It
-// never blocks.
+// Container returns the qualified names of the CDI devices that a container gets by its
+// pod's claims, as drivers returned them when this podd or an earlier one had them
+// prepared. It never blocks.
 func (m *Manager) Container(p *v1.Pod, c *v1.Container) (cdi []string, err error) {
 	if !uses(p) {
 		return nil, nil
@@ -91,7 +91,7 @@ type driven struct {
 	device
 }
 
-// devicesFor are those for requests of a claim, by driver.
+// devicesFor returns the devices for requests of a claim, by driver.
 func (c *claim) devicesFor(requests []string) (all []driven) {
 	for _, driver := range slices.Sorted(maps.Keys(c.drivers)) {
 		for _, d := range c.drivers[driver] {
@@ -103,8 +103,9 @@ func (c *claim) devicesFor(requests []string) (all []driven) {
 	return all
 }
 
-// Resources are the claims of a container and all of their devices, for the pod resources API.
-// (Upstream repeats in each device of a driver the CDI devices of those before.)
+// Resources returns the claims of a container and all of their devices, for the pod
+// resources API. (Upstream repeats, in each device of a driver, the CDI devices of those
+// before.)
 func (m *Manager) Resources(p *v1.Pod, c *v1.Container) (all []*podresources.DynamicResource) {
 	if !uses(p) {
 		return nil

@@ -1,10 +1,11 @@
 // Package dra gives pods the devices of their ResourceClaims, as the kubelet's DRA manager
-// does (KEP-4381): drivers register, prepare the claims that a scheduler has allocated before
-// a pod's sandbox is made, and unprepare them when nothing of the pods that share them runs
-// any more. It is for the node of a cluster: without one there are no claims.
+// does (KEP-4381). Drivers register. They prepare the claims that a scheduler has allocated
+// before a pod's sandbox is made, and unprepare them when the pods that share them no
+// longer run. It serves a node of a cluster: without a cluster there are no claims.
 //
-// It leaves to others: who watches plugins_registry (package csi), when a pod is set up and
-// when it has ended (the agent), and what the runtime makes of the names of CDI devices.
+// It leaves to others: watching plugins_registry (package registry), when a pod is set up
+// and when it has ended (the agent), and what the runtime does with the names of CDI
+// devices.
 //
 //	<root-dir>/dra.json   which pods use which claims, and what drivers prepared for them
 //
@@ -16,14 +17,14 @@
 //
 // # Promises
 //
-//   - What is wrong with a claim before its drivers are called leaves no trace: such a pod can
-//     be deleted without them. From the first call on, the checkpoint names pod and claim: a podd
-//     that is restarted unprepares what its predecessor may have prepared.
+//   - If a claim fails before its drivers are called, that leaves no trace: such a pod can
+//     be deleted without them. From the first call on, the checkpoint names pod and claim: a
+//     restarted podd unprepares what its predecessor may have prepared.
 //   - Prepare and Unprepare block, 45 s for each driver at most, or until ctx ends. No other
 //     method does. Calls about one claim are made one after the other, and no lock is held
-//     during a call: a driver that hangs delays the pods that use its claims.
-//   - Nothing is requested of an apiserver and nothing is polled for pods without claims. At the
-//     start, the node's ResourceSlices are deleted once: which drivers come back is not known.
+//     during a call: a driver that hangs delays only the pods that use its claims.
+//   - For pods without claims, podd requests nothing from an apiserver and polls nothing. At
+//     the start, it deletes the node's ResourceSlices once: which drivers come back is unknown.
 //   - What drivers and the apiserver send is bounded in size and number, and checked.
 //
 // All methods are safe for concurrent use.

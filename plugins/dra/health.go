@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// maxHealth bounds the devices whose health one instance reports.
+	// maxHealth bounds the devices with a health report from one instance.
 	maxHealth = 10000
-	// maxHealthy bounds how long it may say that a report holds.
+	// maxHealthy bounds how long a report may claim to be valid.
 	maxHealthy = 365 * 24 * time.Hour
 )
 
 type deviceKey struct{ pool, name string }
 
-// deviceHealth is what an instance says of a device, until it has expired.
+// deviceHealth is an instance's report about a device, until it expires.
 type deviceHealth struct {
 	health  v1.ResourceHealthStatus
 	message string
@@ -39,8 +39,8 @@ func (h *deviceHealth) same(o *deviceHealth) bool {
 	return h.health == o.health && h.message == o.message && h.holds == o.holds
 }
 
-// followHealth takes what an instance reports of its devices' health (KEP-4680) until ctx ends.
-// One that does not know the call is not asked again.
+// followHealth reads an instance's reports about the health of its devices (KEP-4680) until
+// ctx ends. It does not ask an instance again that does not know the call.
 func (m *Manager) followHealth(ctx context.Context, i *instance) {
 	for {
 		err := m.receiveHealth(ctx, i)
@@ -57,7 +57,7 @@ func (m *Manager) followHealth(ctx context.Context, i *instance) {
 	}
 }
 
-// receiveHealth returns a reason why there is nothing more, never nil.
+// receiveHealth reads reports. It returns the reason why there are no more, never nil.
 func (m *Manager) receiveHealth(ctx context.Context, i *instance) error {
 	stream, err := i.health.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil {
@@ -74,7 +74,8 @@ func (m *Manager) receiveHealth(ctx context.Context, i *instance) error {
 	}
 }
 
-// reported takes a report. What it does not name is as it was, until that expires.
+// reported records a report. A device that it does not name keeps its health until that
+// expires.
 func (m *Manager) reported(i *instance, list []*healthapi.DeviceHealth) error {
 	now := time.Now()
 	changed := map[deviceKey]bool{}
@@ -115,7 +116,7 @@ func (m *Manager) healthOf(d *healthapi.DeviceHealth, now time.Time) deviceHealt
 	return h
 }
 
-// messageOf cuts a message as upstream does, but between characters.
+// messageOf cuts a message as upstream does, but only between characters.
 func messageOf(message string) string {
 	if len(message) <= v1.ResourceHealthMessageMaxLength {
 		return message
@@ -124,7 +125,7 @@ func messageOf(message string) string {
 	return text.CutWith(message, v1.ResourceHealthMessageMaxLength-len(mark), mark)
 }
 
-// forgetHealth says that an instance reports nothing.
+// forgetHealth drops an instance's reports.
 func (m *Manager) forgetHealth(i *instance) {
 	m.mu.Lock()
 	gone := map[deviceKey]bool{}
@@ -137,8 +138,8 @@ func (m *Manager) forgetHealth(i *instance) {
 	m.tell(pods)
 }
 
-// expireHealthLocked forgets what was reported too long ago, and returns whose devices that
-// concerns.
+// expireHealthLocked drops reports that are too old, and returns the pods with the affected
+// devices.
 func (m *Manager) expireHealthLocked(due func(time.Time) bool) map[pod.UID]bool {
 	all := map[pod.UID]bool{}
 	for driver, instances := range m.drivers {
@@ -158,9 +159,9 @@ func (m *Manager) expireHealthLocked(due func(time.Time) bool) map[pod.UID]bool 
 	return all
 }
 
-// Health is that of the devices which the regular containers of a pod have by its claims, by
-// container; nil for none. The names are upstream's, "claim:NAME" and "claim:NAME/REQUEST" as
-// the container has them. It never blocks.
+// Health returns the health of the devices that the regular containers of a pod have by its
+// claims, by container; nil for none. The names are upstream's: "claim:NAME" and
+// "claim:NAME/REQUEST", as the container has them. It never blocks.
 func (m *Manager) Health(p *v1.Pod) map[string][]v1.ResourceStatus {
 	if len(p.Spec.ResourceClaims) == 0 {
 		return nil
@@ -185,7 +186,7 @@ func (m *Manager) Health(p *v1.Pod) map[string][]v1.ResourceStatus {
 	return all
 }
 
-// statusLocked has no resources if the claim is not prepared.
+// statusLocked returns a status without resources if the claim is not prepared.
 func (m *Manager) statusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceStatus {
 	s := v1.ResourceStatus{Name: v1.ResourceName("claim:" + wants.Name)}
 	if wants.Request != "" {
@@ -209,7 +210,7 @@ func (m *Manager) statusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceSta
 	return s
 }
 
-// deviceLocked is the health of a device, by the newest instance that knows it.
+// deviceLocked returns the health of a device from the newest instance that knows it.
 func (m *Manager) deviceLocked(d driven) v1.ResourceHealth {
 	r := v1.ResourceHealth{ResourceID: v1.ResourceID(d.driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {

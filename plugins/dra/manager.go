@@ -22,12 +22,13 @@ import (
 // Cluster is the apiserver. Both calls block until it has answered, or ctx ends.
 type Cluster interface {
 	ResourceClaim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
-	// DeleteResourceSlices deletes those of a node, of one driver, or of all for "".
+	// DeleteResourceSlices deletes the ResourceSlices of a node and a driver; "" means all
+	// drivers.
 	DeleteResourceSlices(ctx context.Context, node, driver string) error
 }
 
-// Waker is told of pods that can make progress, or whose devices have another health. It must
-// not block.
+// Waker is called for pods that can make progress, or have devices with a changed health.
+// It must not block.
 type Waker interface{ Changed(uid pod.UID) }
 
 // Config configures a Manager. All fields are required.
@@ -47,8 +48,8 @@ type times struct {
 	// away is how long a driver may be away before its ResourceSlices are deleted.
 	away                 time.Duration
 	wipe                 wake.Backoff  // between attempts to delete them
-	leftovers            time.Duration // between attempts to unprepare what gone pods had
-	healthRetry, healthy time.Duration // until another stream; how long what one says holds
+	leftovers            time.Duration // between attempts to unprepare the claims of gone pods
+	healthRetry, healthy time.Duration // until another stream; how long a report is valid
 }
 
 // Upstream's: defaultClientCallTimeout, defaultWipingDelay, wipeResourceSlices,
@@ -58,7 +59,7 @@ var upstreamTimes = times{
 	leftovers: time.Minute, healthRetry: 5 * time.Second, healthy: 30 * time.Second,
 }
 
-// Manager has the node's drivers, and the claims that pods use. Create it with New.
+// Manager holds the node's drivers, and the claims that pods use. Create it with New.
 type Manager struct {
 	checkpoint checkpoint.File[saved]
 	node       string
@@ -69,30 +70,30 @@ type Manager struct {
 	times      times
 	loop       *loop.Loop // watches over drivers, and does what is due
 
-	gates  keylock.Locks[string] // by claim.key: who calls drivers for a claim
+	gates  keylock.Locks[string] // by claim.key: held while drivers are called for a claim
 	saving sync.Mutex            // held while the checkpoint is written
 
 	mu sync.Mutex // guards what follows
-	// claims are those that pods use, by key. Whoever changes one has its gate, too.
+	// claims are those that pods use, by key. Whoever changes one holds its gate, too.
 	claims map[string]*claim
-	// drivers are the registered instances of each, the oldest first.
+	// drivers maps each driver to its registered instances, the oldest first.
 	drivers map[string][]*instance
 	// known are the drivers that metrics may name.
 	known map[string]bool
-	// waiting are the pods that wait for a driver, by its name.
+	// waiting maps a driver's name to the pods that wait for it.
 	waiting map[string]map[pod.UID]bool
-	// leftovers are pods that are gone and whose claims are still to be unprepared.
+	// leftovers are pods that are gone but still have claims to unprepare.
 	leftovers map[pod.UID]bool
-	retryAt   time.Time // when that is tried
+	retryAt   time.Time // the next attempt
 	retrying  bool
-	// wipes are the drivers that are away, and when their ResourceSlices are to be deleted;
-	// wiping has those for which that is in progress.
+	// wipes maps each absent driver to the time at which its ResourceSlices will be
+	// deleted; wiping has the deletions in progress.
 	wipes  map[string]time.Time
 	wiping map[string]*wipe
-	// revision counts changes of what is written down; written is that of the file.
+	// revision counts changes of the saved state; written is the revision in the file.
 	revision, written uint64
 	damaged           string // why the checkpoint cannot be used
-	broken            string // where it is then, a clause
+	broken            string // where it is then, as a clause
 }
 
 // New reads the checkpoint. It starts nothing.
@@ -108,13 +109,13 @@ func New(c Config) *Manager {
 	return m
 }
 
-// Run watches over drivers until ctx ends, which leaves everything prepared. It returns nil.
+// Run watches over drivers until ctx ends. Everything then stays prepared. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	m.loop.Run(ctx, m.expire)
 	return nil
 }
 
-// Problems are those for `podd ps`.
+// Problems returns the problems that `podd ps` shows.
 func (m *Manager) Problems() (all []pod.Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +141,8 @@ func (m *Manager) tell(pods map[pod.UID]bool) {
 	}
 }
 
-// expire does what is due at now and returns when something will be; zero for never.
+// expire does the work that is due at now and returns when something will be due next; zero
+// for never.
 func (m *Manager) expire(now time.Time) (next time.Time) {
 	due := loop.Deadlines{Now: now}
 	m.mu.Lock()

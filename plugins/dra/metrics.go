@@ -14,13 +14,13 @@ import (
 // metrics are the kubelet's. Their label for drivers is bounded by maxDrivers.
 type metrics struct{ operations, calls *prometheus.HistogramVec }
 
-// anyDriver stands for all of them together.
+// anyDriver stands for all drivers together.
 const anyDriver = "<any>"
 
 var inUseDesc = prometheus.NewDesc("dra_resource_claims_in_use",
 	"ResourceClaims that are prepared, by driver and, as <any>, in all: one may have devices of several drivers.", []string{"driver_name"}, nil)
 
-// newMetrics registers them; inUse counts the prepared claims of each driver.
+// newMetrics registers the metrics; inUse counts the prepared claims of each driver.
 func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) *metrics {
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	m := &metrics{
@@ -60,7 +60,7 @@ func (m *metrics) forget(driver string) {
 	m.calls.DeletePartialMatch(prometheus.Labels{"driver_name": driver})
 }
 
-// inUse counts the claims that are prepared.
+// inUse counts the prepared claims.
 func (m *Manager) inUse() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

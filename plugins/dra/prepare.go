@@ -15,11 +15,11 @@ import (
 	"podd/internal/pod"
 )
 
-// Prepare has the claims of a pod prepared by their drivers, as far as this podd has not done
-// so yet. It is called before the pod's sandbox is made, and may be repeated. It blocks while
-// it reads the claims, while other pods' calls about them are in progress and while the
-// drivers work, or until ctx ends. The error is for people, in upstream's words; the pod is
-// woken when a driver that it lacks is there.
+// Prepare makes drivers prepare those claims of a pod that this podd has not prepared yet.
+// Call it before the pod's sandbox is made; it may be repeated. It blocks while it reads
+// the claims, while other pods' calls about them are in progress and while the drivers
+// work, or until ctx ends. The error is meant for people, in upstream's words. The pod is
+// woken when a missing driver is there.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 	if !uses(p) {
 		return nil
@@ -68,7 +68,7 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	return m.save()
 }
 
-// enter takes the gates of claims, always in one order.
+// enter takes the gates of claims, always in the same order.
 func (m *Manager) enter(ctx context.Context, keys []string) (leave func(), err error) {
 	var held []func()
 	leave = func() {
@@ -89,8 +89,8 @@ func (m *Manager) enter(ctx context.Context, keys []string) (leave func(), err e
 	return leave, nil
 }
 
-// refer adds a pod to the users of its claims, whose gates the caller has, and returns those
-// that are still to be prepared. After an error nothing is changed.
+// refer adds a pod to the users of its claims and returns the claims that must still be
+// prepared. The caller holds their gates. After an error nothing has changed.
 func (m *Manager) refer(uid pod.UID, wanted []*claim) (todo []*claim, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *Manager) refer(uid pod.UID, wanted []*claim) (todo []*claim, err error)
 	return todo, nil
 }
 
-// driversOf are the names of the drivers of claims, sorted.
+// driversOf returns the names of the drivers of claims, sorted.
 func driversOf(claims []*claim) []string {
 	names := map[string]bool{}
 	for _, c := range claims {
@@ -143,7 +143,7 @@ func withDriver(claims []*claim, driver string) (some []*claim) {
 	return some
 }
 
-// prepareWith has one driver prepare its part of claims, whose gates the caller has.
+// prepareWith makes one driver prepare its part of claims. The caller holds their gates.
 func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
 	var response *drapb.NodePrepareResourcesResponse
 	err := m.call(ctx, uid, driver, "NodePrepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {
@@ -166,8 +166,8 @@ func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, c
 	return nil
 }
 
-// call calls a driver for a pod, which waits for it if it is not there, does not answer, or
-// answers by an error.
+// call calls a driver for a pod. If the driver is not there, does not answer, or answers
+// with an error, the pod waits for it.
 func (m *Manager) call(ctx context.Context, uid pod.UID, driver, method string, do func(context.Context, drapb.DRAPluginClient) error) error {
 	i, err := m.instance(driver)
 	if err == nil {

@@ -23,37 +23,37 @@ import (
 )
 
 const (
-	// maxDrivers bounds how many drivers there are, those of which there are only metrics
-	// included, and maxInstances those of one.
+	// maxDrivers bounds the number of drivers, including those that only metrics still
+	// name; maxInstances bounds the instances of one driver.
 	maxDrivers, maxInstances = 256, 16
 	// maxResponse bounds a driver's response, in bytes.
 	maxResponse = 4 << 20
-	// maxPath is more than a socket's path can have, in bytes.
+	// maxPath exceeds the length of any socket's path, in bytes.
 	maxPath = 4096
 )
 
 // services are the versions of the API that podd speaks, the newest first.
 var services = []string{drapb.DRAPluginService, drabeta.DRAPluginService}
 
-// instance is a registered process of a driver. There is more than one while a driver is
-// updated without a gap.
+// instance is a registered process of a driver. While a driver is updated without a gap, it
+// has more than one.
 type instance struct {
 	driver, endpoint string
 	api              drapb.DRAPluginClient
 	health           healthapi.DRAResourceHealthClient
-	// watch tells whether it is connected, until ctx ends.
+	// watch reports whether it is connected, until ctx ends.
 	watch func(ctx context.Context, tell func(connected bool))
 	close func()
 	done  chan struct{} // closed when its registration has ended
 
-	// What follows is guarded by Manager.mu.
+	// Manager.mu guards the fields below.
 	connected bool
-	// devices is what it says of their health.
+	// devices is the health of its devices as it reports it.
 	devices map[deviceKey]deviceHealth
 }
 
 // Register registers an instance of a driver, which need not listen yet. It does not block.
-// The error is for the plugin, in upstream's words.
+// The plugin gets the error, in upstream's words.
 func (m *Manager) Register(_ context.Context, p *registry.Plugin) error {
 	name, endpoint := p.Name, p.Endpoint
 	if err := checkDriver(name, endpoint); err != nil {
@@ -76,8 +76,8 @@ func (m *Manager) Register(_ context.Context, p *registry.Plugin) error {
 	return nil
 }
 
-// checkDriver checks what a plugin says of itself. Upstream checks neither, and allows such
-// names of drivers only in allocations.
+// checkDriver checks what a plugin says about itself. Upstream checks neither, and allows
+// such names of drivers only in allocations.
 func checkDriver(name, endpoint string) error {
 	msgs := validation.IsDNS1123Subdomain(strings.ToLower(name))
 	if len(name) > resourcev1.DriverNameMaxLength || len(msgs) > 0 {
@@ -89,7 +89,7 @@ func checkDriver(name, endpoint string) error {
 	return nil
 }
 
-// chooseService is the first of a driver's services that podd speaks, as upstream's
+// chooseService returns the first of a driver's services that podd speaks, like upstream's
 // validateSupportedServices.
 func chooseService(offered []string) (string, error) {
 	if len(offered) == 0 {
@@ -119,7 +119,7 @@ func (m *Manager) dial(name, endpoint, service string) (*instance, error) {
 	return i, nil
 }
 
-// adopt adds an instance to those of its driver, and has Run watch it.
+// adopt adds an instance to those of its driver, and makes Run watch it.
 func (m *Manager) adopt(i *instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,8 +140,8 @@ func (m *Manager) adopt(i *instance) error {
 	return nil
 }
 
-// makePlaceLocked says that there may be this driver, and forgets another one that is not
-// registered if need be.
+// makePlaceLocked says whether there is room for this driver. To make room, it forgets
+// another one that is not registered.
 func (m *Manager) makePlaceLocked(driver string) bool {
 	if !m.known[driver] && len(m.known) >= maxDrivers {
 		for other := range m.known {
@@ -177,8 +177,8 @@ func (m *Manager) serve(ctx context.Context, i *instance) {
 	i.watch(ctx, func(connected bool) { m.connection(i, connected) })
 }
 
-// connection notes whether an instance is connected. Whoever waits for its driver is woken
-// when it is.
+// connection records whether an instance is connected. If it is, it wakes the pods that
+// wait for its driver.
 func (m *Manager) connection(i *instance, connected bool) {
 	var pods map[pod.UID]bool
 	m.mu.Lock()
@@ -196,7 +196,7 @@ func (m *Manager) connection(i *instance, connected bool) {
 	m.loop.Wake()
 }
 
-// Deregister says that the socket by which an instance had registered is gone.
+// Deregister says that the socket with which an instance had registered is gone.
 func (m *Manager) Deregister(p *registry.Plugin) {
 	name, endpoint := p.Name, p.Endpoint
 	m.mu.Lock()
@@ -219,7 +219,7 @@ func (m *Manager) Deregister(p *registry.Plugin) {
 	}
 }
 
-// instance returns the one of a driver that is to be called, as upstream: the newest that is
+// instance returns the instance of a driver to call, as upstream: the newest that is
 // connected, or else the newest.
 func (m *Manager) instance(driver string) (*instance, error) {
 	m.mu.Lock()
@@ -243,7 +243,7 @@ func (m *Manager) instanceLocked(driver string) (*instance, error) {
 	return all[len(all)-1], nil
 }
 
-// awaitLocked has a pod woken when a driver is connected.
+// awaitLocked makes a driver's connection wake a pod.
 func (m *Manager) awaitLocked(driver string, uid pod.UID) {
 	if m.waiting[driver] == nil {
 		m.waiting[driver] = map[pod.UID]bool{}

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// maxName bounds names in a driver's response, in bytes; maxCDI that of a CDI device, and
-	// maxNames how many of either a device has.
+	// maxName bounds names in a driver's response, in bytes; maxCDI bounds the name of a
+	// CDI device, and maxNames the number of either in one device.
 	maxName, maxCDI, maxNames = validation.DNS1123SubdomainMaxLength, 1024, 64
 )
 
-// result is what drivers say of one claim, of either call.
+// result is what drivers return for one claim, from either call.
 type result interface{ GetError() string }
 
-// complete checks that a driver has said of each claim, and of no other, that a call
-// succeeded, by upstream's rules and in its words.
+// complete checks that a driver has returned success for each claim, and for no other, by
+// upstream's rules and in its words.
 func complete[R result](method string, claims []*claim, results map[string]R) error {
 	for _, uid := range slices.Sorted(maps.Keys(results)) {
 		at := slices.IndexFunc(claims, func(c *claim) bool { return string(c.uid) == uid })
@@ -39,7 +39,7 @@ func complete[R result](method string, claims []*claim, results map[string]R) er
 	return nil
 }
 
-// prepared are the devices that a driver has prepared, for each of the claims.
+// prepared returns the devices that a driver has prepared, for each of the claims.
 func prepared(claims []*claim, response *drapb.NodePrepareResourcesResponse) (all [][]device, err error) {
 	if err := complete("NodePrepareResources", claims, response.GetClaims()); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func prepared(claims []*claim, response *drapb.NodePrepareResourcesResponse) (al
 	return all, nil
 }
 
-// devicesOf checks devices before they are written down and the runtime is told of them.
+// devicesOf checks devices before they are written down and passed to the runtime.
 func devicesOf(list []*drapb.Device) ([]device, error) {
 	if len(list) > maxResults {
 		return nil, fmt.Errorf("the driver has prepared %d devices, and %d are the most", len(list), maxResults)

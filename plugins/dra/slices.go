@@ -9,17 +9,17 @@ import (
 	"podd/internal/wake"
 )
 
-// wipe is a deletion of a driver's ResourceSlices in progress. cancel gives it up: the driver
-// is back.
+// wipe is a deletion of a driver's ResourceSlices in progress. cancel gives it up when the
+// driver is back.
 type wipe struct{ cancel context.CancelFunc }
 
 // Wipe deletes the ResourceSlices of all drivers of this node: none has registered yet, and
-// pods must not be scheduled for what may not come back. Drivers publish them again. It is
-// called at podd's start, once the Node is registered, and blocks until that has succeeded
-// or ctx ends.
+// pods must not be scheduled for devices that may not come back. Drivers publish them
+// again. Call it at podd's start, once the Node is registered. It blocks until that has
+// succeeded or ctx ends.
 func (m *Manager) Wipe(ctx context.Context) { m.deleteSlices(ctx, "") }
 
-// lookLocked notes that a driver is away, or back.
+// lookLocked checks whether a driver is away, or back, and records it.
 func (m *Manager) lookLocked(driver string) {
 	for _, i := range m.drivers[driver] {
 		if !i.connected {
@@ -37,7 +37,7 @@ func (m *Manager) lookLocked(driver string) {
 	}
 }
 
-// wipeLocked has the ResourceSlices of a driver deleted that is away for long.
+// wipeLocked starts to delete the ResourceSlices of a driver that has been away for long.
 func (m *Manager) wipeLocked(driver string) {
 	own, cancel := context.WithCancel(context.Background())
 	w := &wipe{cancel: cancel}
@@ -54,7 +54,7 @@ func (m *Manager) wipeLocked(driver string) {
 	})
 }
 
-// deleteSlices tries until it succeeds or ctx ends.
+// deleteSlices retries until it succeeds or ctx ends.
 func (m *Manager) deleteSlices(ctx context.Context, driver string) {
 	for delay := m.times.wipe.First; ctx.Err() == nil; delay = m.times.wipe.Next(delay) {
 		err := m.cluster.DeleteResourceSlices(ctx, m.node, driver)

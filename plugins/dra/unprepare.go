@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Holds says that a pod has claims that are to be unprepared when it has ended.
+// Holds says that a pod has claims that must be unprepared when it has ended.
 func (m *Manager) Holds(uid pod.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -29,16 +29,16 @@ func (m *Manager) claimsOfLocked(uid pod.UID) (all []*claim) {
 	return all
 }
 
-// Unprepare ends a pod's use of its claims: nothing of it runs any more. Those that no other
-// pod uses are unprepared by their drivers. It is idempotent, and blocks while drivers work,
-// or until ctx ends. After an error it is to be called again; the pod is woken when a driver
-// that it lacks is there.
+// Unprepare ends a pod's use of its claims, when nothing of the pod runs any more. Drivers
+// unprepare the claims that no other pod uses. It is idempotent, and blocks while drivers
+// work, or until ctx ends. After an error, call it again; the pod is woken when a missing
+// driver is there.
 func (m *Manager) Unprepare(ctx context.Context, uid pod.UID) error {
 	return m.unprepare(ctx, uid, func() bool { return true })
 }
 
-// unprepare is Unprepare, unless still says otherwise once it is the pod's turn; that is
-// called with the lock held.
+// unprepare is Unprepare. It asks still, with the lock held, once it is the pod's turn, and
+// does nothing if that is false.
 func (m *Manager) unprepare(ctx context.Context, uid pod.UID, still func() bool) error {
 	m.mu.Lock()
 	var keys []string
@@ -95,8 +95,8 @@ func (m *Manager) release(ctx context.Context, uid pod.UID, keys []string, still
 	return errors.Join(append(errs, m.save())...)
 }
 
-// leave ends a pod's use of the claims that others use, too, and returns those of which it is
-// the last user: it stays that until they are unprepared.
+// leave ends a pod's use of claims that others use, too. It returns the claims that only
+// this pod uses: it remains their user until they are unprepared.
 func (m *Manager) leave(uid pod.UID, still func() bool) (last []*claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,8 @@ func (m *Manager) leave(uid pod.UID, still func() bool) (last []*claim) {
 	return last
 }
 
-// unprepareWith has one driver unprepare its part of claims, whose gates the caller has.
+// unprepareWith makes one driver unprepare its part of claims. The caller holds their
+// gates.
 func (m *Manager) unprepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
 	var response *drapb.NodeUnprepareResourcesResponse
 	err := m.call(ctx, uid, driver, "NodeUnprepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {
@@ -129,8 +130,8 @@ func (m *Manager) unprepareWith(ctx context.Context, uid pod.UID, driver string,
 	return complete("NodeUnprepareResources", claims, response.GetClaims())
 }
 
-// Retain has the claims of pods unprepared that keep does not name: they were removed while
-// podd did not run. It does not block: that is tried until it succeeds.
+// Retain unprepares the claims of pods that keep does not name: they were removed while
+// podd did not run. It does not block: Run retries until it succeeds.
 func (m *Manager) Retain(keep map[pod.UID]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,8 +144,8 @@ func (m *Manager) Retain(keep map[pod.UID]bool) {
 	}
 }
 
-// Drop is Unprepare for a pod that nobody waits for: it does not block, and is tried until it
-// succeeds.
+// Drop is Unprepare for a pod that nobody waits for: it does not block, and Run retries
+// until it succeeds.
 func (m *Manager) Drop(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package loop is what the managers of plugins run: tasks that others hand in, and what is due at
-// a time.
+// Package loop runs the managers of plugins: tasks that others hand in, and work that is
+// due at a time.
 package loop
 
 import (
@@ -22,8 +22,8 @@ type Loop struct {
 // New returns a Loop without tasks.
 func New() *Loop { return &Loop{wake: wake.New()} }
 
-// Go has Run call a task in a goroutine of its own, now or once it runs. The task's context ends
-// with Run's.
+// Go makes Run call a task in a goroutine of its own, now or once it runs. The task's
+// context ends with Run's.
 func (l *Loop) Go(task func(context.Context)) {
 	l.mu.Lock()
 	l.tasks = append(l.tasks, task)
@@ -31,7 +31,7 @@ func (l *Loop) Go(task func(context.Context)) {
 	l.Wake()
 }
 
-// Wake has Run call expire again: something is due earlier, or there is something to do now.
+// Wake makes Run call expire again: something is due earlier, or there is work now.
 func (l *Loop) Wake() { l.wake.Notify() }
 
 // Idle says that Run has started all tasks.
@@ -41,9 +41,9 @@ func (l *Loop) Idle() bool {
 	return len(l.tasks) == 0
 }
 
-// Run starts tasks, and calls expire first, when it is woken, and at the time that expire has
-// returned: when something is due next, zero for never. It returns once ctx and all tasks have
-// ended.
+// Run starts tasks and calls expire: first, when woken, and at the time that expire
+// returned last. expire returns when something is due next, zero for never. Run returns
+// once ctx and all tasks have ended.
 func (l *Loop) Run(ctx context.Context, expire func(now time.Time) (next time.Time)) {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -62,10 +62,10 @@ func (l *Loop) Run(ctx context.Context, expire func(now time.Time) (next time.Ti
 	}
 }
 
-// Deadlines collects what is due at a time.
+// Deadlines finds out what is due at a time.
 type Deadlines struct {
 	Now time.Time
-	// Next is the earliest deadline that Due was given and that has not passed; zero for none.
+	// Next is the earliest deadline passed to Due that is still ahead; zero for none.
 	Next time.Time
 }
 

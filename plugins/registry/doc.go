@@ -6,11 +6,11 @@
 //
 // # Promises
 //
-//   - A socket is one plugin for as long as its file exists. A file that is replaced is another
-//     plugin: the old one is deregistered first.
+//   - A socket is one plugin for as long as its file exists. A file that replaces it is
+//     another plugin: the old one is deregistered first.
 //   - A registration that fails is retried, with a back-off, until its socket is removed. Both the
 //     registrar and Problem say why it failed.
-//   - A plugin that cannot be told that it is registered is not registered.
+//   - If a plugin cannot be told that it is registered, it is not registered.
 //   - Each socket is served on its own: one that hangs delays no other. Every call has a timeout.
-//   - Nothing polls: the directory is watched, and made anew where it was removed.
+//   - Nothing polls: the directory is watched, and created again if it was removed.
 package registry

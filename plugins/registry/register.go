@@ -16,14 +16,14 @@ import (
 const (
 	// maxResponse bounds the response of a registrar, in bytes.
 	maxResponse = 4 << 20
-	// maxShown bounds what messages show of one, in characters.
+	// maxShown bounds the part of a response that messages show, in characters.
 	maxShown = 100
 )
 
 var errRemoved = errors.New("the socket was removed meanwhile")
 
-// register registers the plugin behind a socket. It retries until it succeeds or ctx
-// ends, which it does when the socket is removed.
+// register registers the plugin behind a socket. It retries until it succeeds or ctx ends.
+// ctx ends when the socket is removed.
 func (r *Registry) register(ctx context.Context, path string, s *socket) {
 	for delay := r.times.retry.First; ; delay = r.times.retry.Next(delay) {
 		name, err := r.attempt(ctx, path, s)
@@ -39,7 +39,7 @@ func (r *Registry) register(ctx context.Context, path string, s *socket) {
 	}
 }
 
-// attempt tries to register once; name is the plugin's name, if the registrar told it.
+// attempt tries to register once; name is the plugin's name, if the registrar gave it.
 func (r *Registry) attempt(ctx context.Context, path string, s *socket) (name string, err error) {
 	conn, err := pluginconn.Dial(path, maxResponse)
 	if err != nil {

@@ -13,22 +13,23 @@ import (
 	"podd/internal/wake"
 )
 
-// Plugin is what a registrar says of its plugin.
+// Plugin is what a registrar says about its plugin.
 type Plugin struct {
 	Name string
 	// Endpoint is the path of the plugin's own socket.
 	Endpoint string
 	// Socket is the path of the registrar's socket.
 	Socket   string
-	Versions []string // that the plugin supports; the handler checks them
+	Versions []string // those that the plugin supports; the handler checks them
 }
 
-// Handler has the plugins of one type.
+// Handler serves the plugins of one type.
 type Handler interface {
-	// Register registers a plugin. It may block until the plugin has responded; ctx ends when
-	// the plugin's socket is removed. The registrar is told the error, and is asked again later.
+	// Register registers a plugin. It may block until the plugin has responded; ctx ends
+	// when the plugin's socket is removed. The registrar gets the error, and is asked again
+	// later.
 	Register(ctx context.Context, p *Plugin) error
-	// Deregister undoes a Register that returned no error. It is given the same pointer.
+	// Deregister undoes a Register that returned no error. It gets the same pointer.
 	Deregister(p *Plugin)
 }
 
@@ -74,16 +75,16 @@ func New(dir string, log *slog.Logger) (*Registry, error) {
 	return &Registry{dir: dir, handlers: map[string]Handler{}, log: log, times: upstreamTimes, sockets: map[string]*socket{}}, nil
 }
 
-// Handle has h register the plugins of a type (registration.CSIPlugin and its like). A plugin of
-// a type without a handler is rejected. Handle must not be called after Run.
+// Handle makes h register the plugins of a type (registration.CSIPlugin and its like). A
+// plugin of a type without a handler is rejected. Handle must not be called after Run.
 func (r *Registry) Handle(pluginType string, h Handler) { r.handlers[pluginType] = h }
 
 // Dir returns the directory in which plugins register.
 func (r *Registry) Dir() string { return r.dir }
 
-// Problem says why a plugin of that name is not registered: the socket of its registrar, and what
-// is wrong. A registrar that has not told a name may be that plugin's. Both are empty where no
-// registration has failed.
+// Problem says why a plugin of that name is not registered: the socket of its registrar,
+// and what is wrong. A registrar that has not given a name may be that plugin's. Both are
+// empty if no registration has failed.
 func (r *Registry) Problem(name string) (socket, problem string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"podd/internal/pod"
 )
 
-// alphaVersion is that of the first API, for agents that have never left it.
+// alphaVersion is the version of the first API, which some agents still use.
 const alphaVersion = "v1alpha1"
 
-// alphaServer serves it from what a Server has.
+// alphaServer serves the first API from a Server's data.
 type alphaServer struct {
 	alpha.UnimplementedPodResourcesListerServer
 	s *Server
 }
 
-// List returns the pods that have not ended, with the devices of their containers; as
-// upstream's, without sidecars.
+// List returns the pods that have not ended, with the devices of their containers. Like
+// upstream's, it omits sidecars.
 func (a alphaServer) List(context.Context, *alpha.ListPodResourcesRequest) (*alpha.ListPodResourcesResponse, error) {
 	a.s.metrics.total.WithLabelValues(alphaVersion).Inc()
 	r := &alpha.ListPodResourcesResponse{}

@@ -1,11 +1,12 @@
-// Package podresources serves the pod resources API (KEP-606, KEP-2043; podresources/v1, and
-// List of v1alpha1) on <root-dir>/pod-resources/kubelet.sock, by which monitoring agents and topology aware
-// schedulers learn which pod has which devices.
+// Package podresources serves the pod resources API (KEP-606, KEP-2043; podresources/v1,
+// and List of v1alpha1) on <root-dir>/pod-resources/kubelet.sock. Monitoring agents and
+// topology aware schedulers use it to learn which pod has which devices.
 //
-// It leaves to others what there is to say: pods are the status writer's, devices package
-// devices', claims package dra's. podd assigns no processors and no memory of its own to containers, so that these
-// lists are empty, as those of a kubelet with the policies "none".
-// Only root may connect; requests are limited in rate as upstream's, in size and in number.
+// It gets its data from others: pods from the status writer, devices from package devices,
+// claims from package dra. podd assigns no processors and no memory to containers
+// exclusively, so those lists are empty, like those of a kubelet with the policies "none".
+// Only root may connect. Requests are limited in rate, as upstream's are, in size and in
+// number.
 package podresources
 
 import (
@@ -29,31 +30,31 @@ import (
 	"podd/internal/unixserver"
 )
 
-// Requests a second, and at once (upstream's DefaultQPS and DefaultBurstTokens).
+// Requests per second, and at once (upstream's DefaultQPS and DefaultBurstTokens).
 const (
 	qps   = 100
 	burst = 10
 )
 
-// Devices has what containers have. Its methods must not block.
+// Devices returns the devices of containers. Its methods must not block.
 type Devices interface {
 	ContainerDevices(uid pod.UID, container string) []*api.ContainerDevices
 	AllocatableDevices() []*api.ContainerDevices
 }
 
-// Claims has what containers have by ResourceClaims. Its method must not block.
+// Claims returns what containers have by ResourceClaims. Its method must not block.
 type Claims interface {
 	Resources(p *v1.Pod, c *v1.Container) []*api.DynamicResource
 }
 
-// NoClaims is for a node without a cluster: there are no ResourceClaims.
+// NoClaims serves a node without a cluster: there are no ResourceClaims.
 var NoClaims Claims
 
-// Config configures a Server. All fields but those with a default are required.
+// Config configures a Server. All fields without a default are required.
 type Config struct {
-	// Socket is its path; its directory is made.
+	// Socket is the path of the socket; its directory is created.
 	Socket string
-	// Pods are those that have not ended. It must not block.
+	// Pods returns the pods that have not ended. It must not block.
 	Pods    func() []*v1.Pod
 	Devices Devices
 	Claims  Claims // or NoClaims
@@ -74,8 +75,8 @@ func New(c Config) *Server {
 	return &Server{cfg: c, limit: rate.NewLimiter(qps, burst), metrics: newMetrics(c.Metrics)}
 }
 
-// Run serves until ctx ends. That it cannot listen is logged: pods need none of this. It
-// returns nil.
+// Run serves until ctx ends. If it cannot listen, it logs that, because no pod needs this
+// API. It returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	l, err := unixserver.Listen(s.cfg.Socket)
 	if err != nil {
@@ -128,13 +129,13 @@ func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.Get
 	return nil, fmt.Errorf("pod %s in namespace %s not found", q.GetPodName(), q.GetPodNamespace())
 }
 
-// GetAllocatableResources returns the devices that are healthy, whoever has them.
+// GetAllocatableResources returns the healthy devices, whether or not a pod has them.
 func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	s.metrics.count(s.metrics.allocatable)
 	return &api.AllocatableResourcesResponse{Devices: s.cfg.Devices.AllocatableDevices()}, nil
 }
 
-// pods are sorted: two answers can be compared.
+// pods returns the pods sorted, so that two responses can be compared.
 func (s *Server) pods() []*v1.Pod {
 	all := slices.Clone(s.cfg.Pods())
 	slices.SortFunc(all, func(a, b *v1.Pod) int {
@@ -143,8 +144,8 @@ func (s *Server) pods() []*v1.Pod {
 	return all
 }
 
-// of are a pod's containers but for those that have run before the others: what these had,
-// others may have now.
+// of returns a pod's containers, except those that have run before the others: others may
+// have their devices now.
 func (s *Server) of(p *v1.Pod) *api.PodResources {
 	r := &api.PodResources{Name: p.Name, Namespace: p.Namespace}
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
