@@ -16,16 +16,16 @@ import (
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 )
 
-// DeleteAbandoned deletes what calls of CRI's that create a container or sandbox, or
-// remove a sandbox, left in a containerd that goes on, and returns how many: a call that
-// fails while the disk is full cannot write that it gives up, neither the record of what
-// it made nor the lease, and both hold its snapshot, the one until containerd is
-// restarted, the other for a day or for ever.
+// DeleteAbandoned deletes what failed CRI calls left in a running containerd: calls that
+// create a container or sandbox, or remove a sandbox. It returns how many it deleted. A
+// call that fails while the disk is full cannot write that it gives up: it deletes neither
+// the record of its object nor the lease. Both hold the object's snapshot, one until
+// containerd is restarted, the other for a day or for ever.
 //
-// inUse says whether CRI has a directory for a container or sandbox: a call makes it
-// before record and lease and removes it after them, so that no call is at work on a
-// container that has none. before is by when a call that began earlier is over. Errors
-// do not stop the rest.
+// inUse says whether CRI has a directory for a container or sandbox. A call makes the
+// directory before record and lease and removes it after them, so no call is at work on a
+// container without one. Calls that began before the time before are over. Errors do not
+// stop the rest.
 func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) bool, before time.Time) (deleted int, err error) {
 	var errs []error
 	records, err := c.abandonedRecords(ctx, inUse)
@@ -45,8 +45,8 @@ func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) b
 	return deleted + ended, errors.Join(append(errs, err)...)
 }
 
-// abandonedRecords are the IDs of CRI's containers that CRI does not list, without a
-// process. Of sandboxes, see abandonedSandboxes.
+// abandonedRecords returns the IDs of CRI's containers that CRI does not list and that have
+// no process. For sandboxes, see abandonedSandboxes.
 func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) bool) ([]string, error) {
 	all, err := c.containerIDs(ctx, "container", nil)
 	if err != nil {
@@ -68,9 +68,9 @@ func (c Containerd) abandonedRecords(ctx context.Context, inUse func(id string) 
 	return ids, nil
 }
 
-// containerIDs are the IDs of all containers that CRI made of a kind, container or sandbox,
-// except these. The records come one by one: together, those of 58 pods are some megabytes,
-// nearly all of it specs.
+// containerIDs returns the IDs of all containers of a kind (container or sandbox) that CRI
+// made, except these. The records come one by one: together, those of 58 pods are some
+// megabytes, nearly all of it specs.
 func (c Containerd) containerIDs(ctx context.Context, kind string, except []string) (ids []string, err error) {
 	ctx, cancel := context.WithCancel(withNamespace(ctx, criNamespace))
 	defer cancel()
@@ -94,11 +94,11 @@ func (c Containerd) containerIDs(ctx context.Context, kind string, except []stri
 	}
 }
 
-// containerID is what CRI names a container, and its snapshot. What an image pull
-// unpacks has other names.
+// containerID matches the names that CRI gives to a container and its snapshot. An image
+// pull gives other names to what it unpacks.
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// abandonedLeases are the IDs of leases of calls that hold the snapshot of a container or
+// abandonedLeases returns the IDs of calls' leases that hold the snapshot of a container or
 // sandbox.
 func (c Containerd) abandonedLeases(ctx context.Context, inUse func(id string) bool) ([]string, error) {
 	ctx = withNamespace(ctx, criNamespace)
@@ -131,7 +131,7 @@ func (s *Settings) criHas(id string) bool {
 	for _, base := range []string{s.RootDir, s.StateDir} {
 		for _, kind := range []string{"containers", "sandboxes"} {
 			if _, err := os.Lstat(filepath.Join(base, criPlugin, kind, id)); !errors.Is(err, os.ErrNotExist) {
-				return true // also where it cannot be told
+				return true // also if that cannot be determined
 			}
 		}
 	}

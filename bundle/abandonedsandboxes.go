@@ -14,17 +14,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// abandonedSandboxes are the IDs of sandboxes of which containerd keeps a record, or
-// CRI's lease, without a process, and that CRI does not list: no call is at work on them.
+// abandonedSandboxes returns the IDs of sandboxes that have a record in containerd, or
+// CRI's lease, but no process, and that CRI does not list. No call is at work on them.
 //
-// RunPodSandbox takes a lease of the sandbox's ID before it makes anything, and releases
-// it last when it gives up; RemovePodSandbox releases it while CRI still lists the
-// sandbox. Therefore records are listed first, then leases, then sandboxes. A lease that
-// is older than before is one that could not be released either: no call takes so long.
-// (containerd's internal/cri/server and its podsandbox: a failed Start forgets the
-// container whose record it could not delete, and then the sandbox is removed without it.
-// Its record of the sandbox is the last thing that RemovePodSandbox deletes, after CRI has
-// forgotten it.)
+// RunPodSandbox takes a lease with the sandbox's ID before it makes anything, and releases
+// it last when it gives up. RemovePodSandbox releases it while CRI still lists the sandbox.
+// Therefore podd lists records first, then leases, then sandboxes. A lease older than
+// before could not be released either: no call takes so long. (See containerd's
+// internal/cri/server and its podsandbox. If a failed Start cannot delete its container's
+// record, it forgets the container, and then the sandbox is removed without it.
+// RemovePodSandbox deletes its record of the sandbox last, after CRI has forgotten the
+// sandbox.)
 func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([]string, error) {
 	listed, err := c.listedSandboxes(ctx) // what it lists now is not abandoned, whatever becomes of it meanwhile
 	if err != nil {
@@ -64,7 +64,7 @@ func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([
 	return ids, nil
 }
 
-// listedSandboxes are the IDs of the sandboxes that CRI lists.
+// listedSandboxes returns the IDs of the sandboxes that CRI lists.
 func (c Containerd) listedSandboxes(ctx context.Context) ([]string, error) {
 	r, err := runtimeapi.NewRuntimeServiceClient(c.Conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -77,8 +77,8 @@ func (c Containerd) listedSandboxes(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// sandboxRecords are the IDs of the sandboxes, other than these, of which containerd has a
-// record as a sandbox, or as the container that holds its namespaces, and that CRI made.
+// sandboxRecords returns the IDs of CRI's sandboxes, except these, for which containerd has
+// a record: of the sandbox itself, or of the container that holds its namespaces.
 func (c Containerd) sandboxRecords(ctx context.Context, except []string) (map[string]bool, error) {
 	boxes, err := c.sandboxes(ctx, except)
 	if err != nil {
@@ -101,8 +101,8 @@ func (c Containerd) sandboxRecords(ctx context.Context, except []string) (map[st
 	return ids, nil
 }
 
-// sandboxLeases are CRI's leases of sandboxes, by the sandbox's ID, with the time when
-// they were taken.
+// sandboxLeases returns CRI's leases of sandboxes: the times when they were taken, by the
+// sandbox's ID.
 func (c Containerd) sandboxLeases(ctx context.Context) (map[string]time.Time, error) {
 	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{})
 	if err != nil {
@@ -117,7 +117,7 @@ func (c Containerd) sandboxLeases(ctx context.Context) (map[string]time.Time, er
 	return taken, nil
 }
 
-// sandboxes are containerd's records of sandboxes other than these.
+// sandboxes returns containerd's records of sandboxes, except these.
 func (c Containerd) sandboxes(ctx context.Context, except []string) ([]*types.Sandbox, error) {
 	request := &sandboxapi.StoreListRequest{}
 	if len(except) > 0 {
@@ -130,8 +130,9 @@ func (c Containerd) sandboxes(ctx context.Context, except []string) ([]*types.Sa
 	return r.List, nil
 }
 
-// others is containerd's filter of what has none of these IDs. Each record has a whole spec:
-// those of a node's 58 sandboxes are some megabytes, to learn that nothing was left behind.
+// others returns containerd's filter for everything without one of these IDs. Each record
+// has a whole spec: those of a node's 58 sandboxes are some megabytes, to learn that
+// nothing was left behind.
 func others(ids []string) string {
 	var b strings.Builder
 	for i, id := range ids {

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// maxLog is how large the log may be before it is begun anew.
+	// maxLog is the size at which the log is started anew.
 	maxLog = 10 << 20
 	// logCheck is how often its size is checked while the runtime runs.
 	logCheck = time.Minute
 )
 
-// child starts the runtime, waits until it says that it is ready, then until it
-// ends, and returns how that came.
+// child starts the runtime, waits until it says that it is ready and then until it ends,
+// and returns why it ended.
 func (s *Supervisor) child(ctx context.Context) error {
 	log, err := openLog(s.cfg.LogFile)
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *Supervisor) child(ctx context.Context) error {
 	return ended(cmd.Wait(), lastLine(s.cfg.LogFile, start))
 }
 
-// childEnv is the environment of "podd runtime": podd's without what systemd meant for podd
-// alone. What of it reaches containerd, Exec says.
+// childEnv is the environment of "podd runtime": podd's, without the variables that systemd
+// meant for podd alone. Exec decides which of them reach containerd.
 func childEnv(env []string, notify string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -87,7 +87,7 @@ func childEnv(env []string, notify string) []string {
 	return append(env, "NOTIFY_SOCKET="+notify)
 }
 
-// ended makes a sentence of an exit status and the last thing that was said.
+// ended turns an exit status and the last line of the log into a sentence.
 func ended(err error, last string) error {
 	how := "exited unexpectedly"
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -101,7 +101,7 @@ func ended(err error, last string) error {
 	return errors.New("the container runtime " + how)
 }
 
-// openLog opens for appending, after putting aside a file that grew too large.
+// openLog opens the log for appending. It first puts aside a file that has grown too large.
 func openLog(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return nil, err
@@ -112,9 +112,9 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 }
 
-// boundLog keeps the log of a runtime that runs within bounds, also of one that
-// an earlier podd started. At its level, warn, containerd writes a few lines a
-// day; but a fault that repeats may write for months. It blocks until ctx is done.
+// boundLog keeps the log of a running runtime within bounds, even if an earlier podd
+// started the runtime. At its level, warn, containerd writes a few lines a day, but a fault
+// that repeats may write for months. It blocks until ctx is done.
 func (s *Supervisor) boundLog(ctx context.Context) {
 	tick := time.NewTicker(logCheck)
 	defer tick.Stop()
@@ -130,9 +130,9 @@ func (s *Supervisor) boundLog(ctx context.Context) {
 	}
 }
 
-// rotateLog copies a log that is too large and empties it. It is not renamed:
-// containerd and the shims hold it open for appending, and an emptied file is
-// appended to from its start. A line written between both steps is lost.
+// rotateLog copies a log that is too large and empties it. It does not rename it:
+// containerd and the shims hold it open for appending, and continue at the start of an
+// emptied file. A line written between both steps is lost.
 func rotateLog(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (info.Size() <= maxLog || !info.Mode().IsRegular()) {
@@ -146,7 +146,7 @@ func rotateLog(path string) error {
 		return err
 	}
 	defer from.Close()
-	// Of a file that is far too large only the end is worth its space.
+	// If a file is far too large, only its end is worth the space.
 	if _, err := from.Seek(max(0, info.Size()-maxLog), io.SeekStart); err != nil {
 		return err
 	}

@@ -13,79 +13,81 @@ import (
 )
 
 const (
-	// collectSlack is how long a call may take: what is older and unknown was
-	// left behind, by whomever.
+	// collectSlack is how long a call may take. Anything older that is unknown was left
+	// behind, by whomever.
 	collectSlack = 5 * time.Minute
-	// unownedSlack is how old something must be that no call can be creating, by what
-	// containerd knows of it: shims take a moment to exit in good order.
+	// unownedSlack is the minimum age of something that no call can be creating, according
+	// to containerd: shims take a moment to exit in good order.
 	unownedSlack = 10 * time.Second
-	// collectAgain is when another collection finds what the runtime was still giving
-	// up at the last one, of calls that broke off with their podd; and when a full disk
-	// that a call failed for has most likely room again.
+	// collectAgain is the delay before another collection. It finds what the runtime was
+	// still giving up at the last one, for calls that broke off with their podd. By then, a
+	// full disk that made a call fail most likely has room again.
 	collectAgain = 10 * time.Second
-	// listAgain is when a runtime that does not answer yet is asked again.
+	// listAgain is the delay before a runtime that does not answer yet is asked again.
 	listAgain = 500 * time.Millisecond
 )
 
-// Lister is what CRI tells a Leaks of sandboxes.
+// Lister tells a Leaks about CRI's sandboxes.
 type Lister interface {
-	// SandboxIDs are those of all sandboxes that the runtime knows.
+	// SandboxIDs returns the IDs of all sandboxes that the runtime knows.
 	SandboxIDs(ctx context.Context) ([]string, error)
 	// Shared says whether another podd works through this runtime.
 	Shared() bool
 }
 
-// Network takes back what lost sandboxes hold of the pod network.
+// Network takes back the resources of the pod network that lost sandboxes hold.
 type Network interface {
-	// Collect leaves alone what belongs to a live sandbox, or is younger than
-	// before. It says itself what it did.
+	// Collect leaves alone what belongs to a live sandbox, or is younger than before. It
+	// logs what it did.
 	Collect(ctx context.Context, live []string, before time.Time)
 }
 
-// LeaksConfig is what a Leaks is made of; all fields are required.
+// LeaksConfig configures a Leaks. All fields are required.
 type LeaksConfig struct {
-	// Endpoint is the runtime's, as unix:///path.
+	// Endpoint is the runtime's endpoint, as unix:///path.
 	Endpoint string
-	// RuntimeDir is that of Find; RootDir and StateDir are the runtime's.
+	// RuntimeDir is the argument of Find; RootDir and StateDir are the runtime's.
 	RuntimeDir, RootDir, StateDir string
 	Lister                        Lister
 	Network                       Network
-	// Ready receives each time that the runtime became ready when its process
-	// began; zero for unknown. Failed receives after a sandbox or container could
-	// not be started, or a sandbox or a pod's cgroup not be removed.
+	// Ready receives, each time that the runtime has become ready, the time when its
+	// process began; zero if unknown. Failed receives after a sandbox or container could
+	// not be started, or a sandbox or a pod's cgroup could not be removed.
 	Ready  <-chan time.Time
 	Failed <-chan struct{}
 	// Stopped is called after leaked shims and their containers were stopped. It must
 	// not block.
 	Stopped func()
-	// Started is a time before this podd's first call: what is older and unknown to
-	// the runtime can only be an earlier podd's.
+	// Started is a time before this podd's first call. Anything older that the runtime does
+	// not know can only be an earlier podd's.
 	Started time.Time
 	Log     *slog.Logger
 }
 
-// Leaks takes away what calls that broke off left in the bundled runtime. Make it
-// with NewLeaks, Run it once.
+// Leaks removes what broken-off calls left in the bundled runtime. Make it with NewLeaks,
+// Run it once.
 type Leaks struct {
 	cfg LeaksConfig
 	log *slog.Logger
 }
 
-// NewLeaks starts nothing.
+// NewLeaks returns a Leaks. It starts nothing.
 func NewLeaks(cfg LeaksConfig) *Leaks { return &Leaks{cfg: cfg, log: cfg.Log} }
 
 // collectPace says when to collect leftovers again.
 type collectPace struct {
-	// since is when the runtime became ready, or a call failed: the last time.
+	// since is the last time when the runtime became ready or a call failed.
 	since time.Time
 }
 
-// next is how long to wait after a collection; 0 for until something happens. busy says
-// that calls of another were at work, failed that not everything could be collected.
+// next returns how long to wait after a collection; 0 means until something happens. busy
+// says that another client's calls were at work, failed that not everything could be
+// collected.
 //
-// A call that broke off leaves things at once, or as late as a slow machine lets its
-// shim do what the call asked for; so the waits double. The last collection finds what
-// only its age tells: what CRI does not list and containerd has a record of.
+// A call that broke off leaves things at once, or later: on a slow machine, its shim may
+// take long to do what the call asked for. So the waits double. The last collection finds
+// what only its age identifies: objects that CRI does not list and that have a record in
+// containerd.
 func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
 	const last = collectSlack + collectAgain
 	elapsed := now.Sub(p.since)
@@ -106,8 +108,8 @@ func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
 }
 
 // Run collects each time that the runtime becomes ready, and several times in the five
-// minutes after that and after each call of this podd that failed; more often while a
-// call that another made is at work. It blocks until ctx ends.
+// minutes after that and after each failed call of this podd; more often while another
+// client's call is at work. It blocks until ctx ends.
 func (l *Leaks) Run(ctx context.Context) error {
 	conn, err := pluginconn.Dial(l.cfg.Endpoint, pod.MaxRuntimeMessage)
 	if err != nil {
@@ -146,18 +148,18 @@ func (l *Leaks) Run(ctx context.Context) error {
 	}
 }
 
-// collectScope is what a collection examines.
+// collectScope says what a collection examines.
 type collectScope bool
 
 const (
 	everything collectScope = true
-	// notRunning leaves out the containers and sandboxes that run according to CRI:
-	// most of them, each of which costs five calls.
+	// notRunning leaves out the containers and sandboxes that run according to CRI. They
+	// are the majority, and each costs five calls.
 	notRunning collectScope = false
 )
 
-// collect collects once. busy means that the runtime was at work on a sandbox of which
-// it is not certain what will become of it, failed that not everything was collected.
+// collect collects once. busy means that the runtime was at work on a sandbox with an
+// uncertain outcome; failed means that not everything was collected.
 func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.Time, scope collectScope) (busy, failed bool) {
 	listed, err := l.cfg.Lister.SandboxIDs(ctx)
 	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // ready is said a little before the socket answers
@@ -183,13 +185,13 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	now := time.Now()
 	remains, slack := remainsAt(now.Round(0), momentOf(l.cfg.Started, now), momentOf(began, now), l.cfg.Lister.Shared())
 	remains.Running = running
-	// By its age alone, also what an earlier podd's calls left: containerd may still be
+	// By age alone, even for what an earlier podd's calls left: containerd may still be
 	// giving them up.
 	failed = !l.deleteAbandoned(ctx, containerd, slack)
 	// Shims before the network: they may hold network namespaces.
 	failed = !l.collectShims(ctx, containerd, remains) || failed
-	// A sandbox has its network before it is listed, and a call whose client is
-	// gone may still succeed: its network is not to be taken from under it.
+	// A sandbox has its network before it is listed, and a call may still succeed after its
+	// client is gone: do not take its network from under it.
 	before := remains.Before
 	busy = len(unlisted) > 0
 	if busy {
@@ -199,14 +201,14 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	return busy, failed
 }
 
-// moment is when something was, by the clock as it was then, and how long ago that is by
-// one that nobody sets. The zero moment is unknown.
+// moment is a point in time: its clock time then, and how long ago it is by a clock that
+// nobody sets. The zero moment is unknown.
 type moment struct {
 	clock time.Time
 	ago   time.Duration
 }
 
-// momentOf is of a time with a monotonic reading.
+// momentOf returns the moment of a time with a monotonic reading.
 func momentOf(then, now time.Time) moment {
 	if then.IsZero() {
 		return moment{}
@@ -214,21 +216,22 @@ func momentOf(then, now time.Time) moment {
 	return moment{then.Round(0), now.Sub(then)}
 }
 
-// byAnyClock is a time such that a file whose own time is before it was made before the
-// moment, also when the clock was set since: by how it was, or by how it is now, whichever is
-// earlier. What it spares by that, a later podd finds.
+// byAnyClock returns a time for comparison with file times: a file with an earlier time was
+// made before the moment, even if the clock was set since. It is the moment by the old
+// clock or by the present one, whichever is earlier. A later podd finds what this spares.
 func (m moment) byAnyClock(now time.Time) time.Time {
 	return slices.MinFunc([]time.Time{m.clock, now.Add(-m.ago)}, time.Time.Compare)
 }
 
-// agoByAnyClock is the same of so long ago, if the clock was set since the moment.
+// agoByAnyClock returns such a time for that long ago, if the clock was set since the
+// moment.
 func (m moment) agoByAnyClock(now time.Time, ago time.Duration) time.Time {
 	return slices.MinFunc([]time.Time{m.clock.Add(m.ago), now}, time.Time.Compare).Add(-ago)
 }
 
-// remainsAt says how old is what calls have left behind, and slack, before which it is left by
-// its age alone. now has no monotonic reading. Calls of others are at work whenever this podd
-// was started, if it shares the runtime.
+// remainsAt says how old the leftovers of calls are. slack is the time before which
+// anything is a leftover by its age alone. now has no monotonic reading. If the runtime is
+// shared, calls of others are at work no matter when this podd was started.
 func remainsAt(now time.Time, started, began moment, shared bool) (remains Remains, slack time.Time) {
 	slack = started.agoByAnyClock(now, collectSlack)
 	remains.RuntimeBegan = began.byAnyClock(now)
@@ -242,8 +245,8 @@ func remainsAt(now time.Time, started, began moment, shared bool) (remains Remai
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// endLeases is called only where a runtime became ready: leases are told by the wall
-// clock, and between the start of a runtime and its first answer nobody sets it.
+// endLeases is called only after a runtime became ready: leases are compared by the wall
+// clock, and nobody sets that between the start of a runtime and its first answer.
 func (l *Leaks) endLeases(ctx context.Context, containerd Containerd, began time.Time) {
 	ended, err := containerd.EndLeases(ctx, began)
 	if err != nil && ctx.Err() == nil {
@@ -273,8 +276,8 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, remains
 	return err == nil
 }
 
-// deleteAbandoned returns false if not everything could be deleted. before is that of
-// Containerd.DeleteAbandoned.
+// deleteAbandoned returns false if not everything could be deleted. before is the argument
+// of Containerd.DeleteAbandoned.
 func (l *Leaks) deleteAbandoned(ctx context.Context, containerd Containerd, before time.Time) (ok bool) {
 	s := &Settings{RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
 	deleted, err := containerd.DeleteAbandoned(ctx, s.criHas, before)

@@ -22,50 +22,50 @@ import (
 // from the image directory like any other and never pulled.
 const PauseImage = "localhost/podd/pause:1"
 
-// Settings say how the bundled containerd is to run. All paths are absolute.
+// Settings say how to run the bundled containerd. All paths are absolute.
 type Settings struct {
 	// BinDir holds the binaries; see Find.
 	BinDir string
-	// RootDir (default /var/lib/podd) holds what survives a boot: images,
-	// snapshots and containerd's database, in RootDir/containerd.
+	// RootDir (default /var/lib/podd) holds data that survives a boot: images, snapshots
+	// and containerd's database, in RootDir/containerd.
 	RootDir string
-	// StateDir (default /run/podd) holds what a boot may forget: sockets, the
-	// shims' state, network namespaces, the generated configuration, the log.
+	// StateDir (default /run/podd) holds data that a boot may lose: sockets, the shims'
+	// state, network namespaces, the generated configuration, the log.
 	StateDir string
-	// ConfigDir (default /etc/podd) is the administrator's: containerd.d/*.toml
-	// is merged over the generated configuration, certs.d has the settings of
-	// registries. Neither needs to exist. Empty for none.
+	// ConfigDir (default /etc/podd) is the administrator's. containerd.d/*.toml is merged
+	// over the generated configuration; certs.d has the settings of registries. Neither
+	// needs to exist. Empty for none.
 	ConfigDir string
-	// CNIConfDir is where containerd looks for the pod network; of several
-	// files the first by name counts.
+	// CNIConfDir is where containerd looks for the pod network. If there are several files,
+	// the first by name counts.
 	CNIConfDir string
 	// SandboxImage is PauseImage unless an administrator wants another.
 	SandboxImage string
-	// SystemdCgroup: runc makes cgroups through systemd, not by itself.
+	// SystemdCgroup says that runc makes cgroups through systemd, not by itself.
 	SystemdCgroup bool
-	// BoundHugePages: the kernel has the hugetlb controller. containerd makes no
-	// use of it by itself.
+	// BoundHugePages says that the kernel has the hugetlb controller. containerd does not
+	// use it by itself.
 	BoundHugePages bool
-	// LowerOOMScore: containers may be given a negative oom_score_adj.
+	// LowerOOMScore says that containers may be given a negative oom_score_adj.
 	LowerOOMScore bool
 	// LogLevel is containerd's: debug, info, warn, error.
 	LogLevel string
 }
 
-// Socket is where containerd with that state directory answers CRI.
+// Socket returns where containerd with that state directory serves CRI.
 func Socket(stateDir string) string { return filepath.Join(stateDir, "containerd.sock") }
 
-// NetNSDir is where containerd with that state directory mounts the network
-// namespaces of pods.
+// NetNSDir returns where containerd with that state directory mounts the network namespaces
+// of pods.
 func NetNSDir(stateDir string) string {
 	return filepath.Join(stateDir, "containerd/io.containerd.grpc.v1.cri/netns")
 }
 
-// LogFile is where the Supervisor keeps the output of a containerd it starts.
+// LogFile returns where the Supervisor keeps the output of a containerd that it starts.
 func LogFile(stateDir string) string { return filepath.Join(stateDir, "containerd.log") }
 
-// Traces is everything that a runtime with that state directory, its shims and
-// the Supervisor make in it, or elsewhere because of it.
+// Traces returns everything that a runtime with that state directory, its shims and the
+// Supervisor make in it, or elsewhere because of it.
 func Traces(stateDir string) []string {
 	s := Settings{StateDir: stateDir}
 	all := []string{s.shimDir(), notifySocket(Socket(stateDir))}
@@ -79,13 +79,13 @@ func Traces(stateDir string) []string {
 func (s *Settings) configFile() string { return filepath.Join(s.StateDir, "containerd.toml") }
 
 const (
-	// maxSocketPath is what sockaddr_un takes, less the final zero.
+	// maxSocketPath is the limit of sockaddr_un, without the final zero.
 	maxSocketPath = 107
-	// maxShimDir is what containerd allows, for it appends a hash.
+	// maxShimDir is containerd's limit, because containerd appends a hash.
 	maxShimDir = 42
 )
 
-// shimDir is where the shims' sockets go. A long state directory gets a short
+// shimDir returns the directory of the shims' sockets. A long state directory gets a short
 // folder of its own under /run, named by a hash of it.
 func (s *Settings) shimDir() string {
 	if dir := filepath.Join(s.StateDir, "s"); len(dir) <= maxShimDir {
@@ -95,7 +95,7 @@ func (s *Settings) shimDir() string {
 	return "/run/podd-s/" + hex.EncodeToString(sum[:8])
 }
 
-// check finds what would make containerd fail in a way that is hard to read.
+// check finds settings that would make containerd fail in a way that is hard to read.
 func (s *Settings) check() error {
 	var errs []error
 	for what, dir := range map[string]string{"--root-dir": s.RootDir, "--state-dir": s.StateDir, "--runtime-dir": s.BinDir, "CNI directory": s.CNIConfDir} {
@@ -122,7 +122,7 @@ var configTemplate = template.Must(template.New("containerd.toml").Funcs(templat
 	},
 }).Parse(configText))
 
-// render makes containerd's configuration. It reads nothing of the machine.
+// render makes containerd's configuration. It does not read anything from the machine.
 func (s *Settings) render(snapshotter string) ([]byte, error) {
 	var out bytes.Buffer
 	err := configTemplate.Execute(&out, struct {
@@ -177,9 +177,9 @@ func (s *Settings) MakeDirs() error {
 	return nil
 }
 
-// WriteConfig makes the directories and writes containerd's configuration below
-// the state directory; path is its file. remark, if not empty, is a sentence for
-// the log on what works less well on this machine, and why.
+// WriteConfig makes the directories and writes containerd's configuration below the state
+// directory; path is its file. remark, if not empty, is a sentence for the log that says
+// what works less well on this machine, and why.
 func (s *Settings) WriteConfig() (path, remark string, err error) {
 	if err := s.MakeDirs(); err != nil {
 		return "", "", err

@@ -16,8 +16,8 @@ import (
 
 const taskPlugin = "containerd/io.containerd.runtime.v2.task"
 
-// bundles removes the directories of containers, with their root filesystem's
-// mount, here and (the work directory) below the root directory.
+// bundles removes the directories of containers, with the mounts of their root filesystems,
+// here and (the work directory) below the root directory.
 func (c *shimCollection) bundles(ctx context.Context) error {
 	return errors.Join(c.halfDeleted(ctx), c.each(ctx, filepath.Join(c.s.StateDir, taskPlugin), func(namespace, id, dir string, r Record) error {
 		if r.tended() {
@@ -30,8 +30,8 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 
 // halfDeleted removes directories that containerd has hidden and not deleted. containerd
 // renames a directory before it deletes it, tries once, and never looks at it again
-// (core/runtime/v2, atomicDelete). Some stay: containerd was killed meanwhile, or a shim
-// whose caller had gone mounted something there.
+// (core/runtime/v2, atomicDelete). Some stay, because containerd was killed meanwhile, or
+// because a shim mounted something there after its caller had gone.
 func (c *shimCollection) halfDeleted(ctx context.Context) error {
 	var errs []error
 	for _, base := range []string{c.s.StateDir, c.s.RootDir} {
@@ -47,7 +47,7 @@ func (c *shimCollection) halfDeleted(ctx context.Context) error {
 }
 
 // hiddenSince returns the change time of a directory, which its rename set. ok is false if
-// there is none.
+// the directory does not exist.
 func hiddenSince(path string) (since time.Time, ok bool) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -56,7 +56,7 @@ func hiddenSince(path string) (since time.Time, ok bool) {
 	return time.Unix(st.Ctim.Unix()), true
 }
 
-// remove removes the directories of a lost container, with what is mounted there.
+// remove removes the directories of a lost container, with everything mounted there.
 func (c *shimCollection) remove(ctx context.Context, id string, dirs ...string) error {
 	for _, dir := range dirs {
 		err := unmountBelow(dir)

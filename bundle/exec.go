@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// Exec replaces this process by containerd with the configuration that
-// WriteConfig wrote, and returns only on error. Locks that this process holds
-// (POSIX record locks) are containerd's then.
+// Exec replaces this process by containerd with the configuration that WriteConfig wrote,
+// and returns only on error. containerd takes over the locks that this process holds (POSIX
+// record locks).
 func (s *Settings) Exec() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the container runtime needs root: run it with sudo, or as a systemd service")
@@ -29,7 +29,7 @@ func (s *Settings) Exec() error {
 	return fmt.Errorf("exec %s: %w", path, err)
 }
 
-// notifyVariable says where a service tells that it is ready: systemd's, or podd's.
+// notifyVariable says where a service reports that it is ready, to systemd or to podd.
 const notifyVariable = "NOTIFY_SOCKET"
 
 // handedOn are the variables of whoever started podd that the runtime and its plugins get: how
@@ -40,7 +40,7 @@ var handedOn = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
-// Env returns the environment of the runtime, for one of podd's own.
+// Env returns the environment of the runtime, made from podd's own.
 func (s *Settings) Env(own []string) []string {
 	var all []string
 	path := ""
@@ -56,8 +56,8 @@ func (s *Settings) Env(own []string) []string {
 	return append(all, "PATH="+searchPath(s.BinDir, path), "TMPDIR="+tempDir(s.StateDir))
 }
 
-// searchPath puts the bundle first and the directories last that a service's or
-// cron's PATH lacks: containerd and the plugins call iptables, nft and mount.
+// searchPath puts the bundle first. It puts last the directories that a service's or cron's
+// PATH lacks: containerd and the plugins call iptables, nft and mount.
 func searchPath(binDir, path string) string {
 	dirs := append([]string{binDir}, filepath.SplitList(path)...)
 	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {

@@ -14,11 +14,10 @@ import (
 // kubelet's -997 for Guaranteed pods, and containerd's -998 for sandboxes.
 const lowestOOMScore = -998
 
-// MayLowerOOMScore says whether a container may be given the negative oom_score_adj
-// that Kubernetes wants for it. It is found out by trying, on this process and with
-// the old value restored: neither a capability (user namespaces) nor the lack of it
-// (a lower score inherited from systemd) answers for certain. runc fails if it is
-// denied.
+// MayLowerOOMScore says whether a container may be given the negative oom_score_adj that
+// Kubernetes wants for it. It tries it on this process, and restores the old value: neither
+// a capability (user namespaces) nor the lack of it (a lower score inherited from systemd)
+// gives a certain answer. runc fails if it is denied.
 func MayLowerOOMScore() bool { return mayLower("/proc/self/oom_score_adj") }
 
 func mayLower(path string) bool {
@@ -47,8 +46,8 @@ func snapshotterFor(dir string) (name, why string) {
 	return "overlayfs", ""
 }
 
-// kernelHas looks for a filesystem in /proc/filesystems, and for a module of
-// that name to be loaded on demand.
+// kernelHas looks for a filesystem in /proc/filesystems, and for a module of that name that
+// can be loaded on demand.
 func kernelHas(fs string) (bool, error) {
 	f, err := os.Open("/proc/filesystems")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // EnvDir names the bundle's folder when no flag does.
 const EnvDir = "PODD_RUNTIME_DIR"
 
-// required is what containerd cannot run a pod without. ctr and crictl are for
-// people; of the CNI plugins these are what the default network uses.
+// required lists what containerd needs to run a pod. ctr and crictl are for people. The
+// default network uses these CNI plugins.
 var required = []string{"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "portmap", "loopback"}
 
 // MissingError says that no complete bundle was found.
@@ -27,11 +27,10 @@ func (e *MissingError) Error() string {
 		". Build it with \"make runtime\", or name its directory with --runtime-dir or $" + EnvDir
 }
 
-// Find returns the folder that holds the runtime's binaries: the one named by flag
-// (may be empty), else by $PODD_RUNTIME_DIR, else the first complete one of
-// ../lib/podd, runtime/bin and /usr/lib/podd, the first two relative to this
-// program's own folder. A folder that was named is the only one searched. The error
-// is a *MissingError.
+// Find returns the folder that holds the runtime's binaries: the one named by flag (may be
+// empty), else by $PODD_RUNTIME_DIR, else the first complete one of ../lib/podd,
+// runtime/bin and /usr/lib/podd, the first two relative to this program's own folder. If a
+// folder was named, Find searches no other. The error is a *MissingError.
 func Find(flag string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -66,7 +65,7 @@ func find(flag, env, selfDir string) (string, error) {
 	return "", missing
 }
 
-// lacking says what a folder lacks to be a bundle; empty if nothing.
+// lacking says what a folder lacks to be a bundle; empty if it is complete.
 func lacking(dir string) string {
 	info, err := os.Stat(dir)
 	switch {

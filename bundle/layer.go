@@ -10,10 +10,10 @@ import (
 	"github.com/containerd/containerd/api/types"
 )
 
-// LayerDir is the directory of the host that a container of CRI writes to outside of
-// its volumes; with the native snapshotter it has the image's files, too. It is
-// empty where containerd does not say, as with a snapshotter that is no directory,
-// and does not change while the container exists. It blocks for two calls.
+// LayerDir returns the host directory that a CRI container writes to outside of its
+// volumes. With the native snapshotter it has the image's files, too. It is empty if
+// containerd does not say, as with a snapshotter without directories. It does not change
+// while the container exists. LayerDir blocks for two calls.
 func (c Containerd) LayerDir(ctx context.Context, id string) (string, error) {
 	ctx = withNamespace(ctx, criNamespace)
 	r, err := containersapi.NewContainersClient(c.Conn).Get(ctx, &containersapi.GetContainerRequest{ID: id})
@@ -29,7 +29,7 @@ func (c Containerd) LayerDir(ctx context.Context, id string) (string, error) {
 	return writable(mounts.Mounts), nil
 }
 
-// writable is where what is written below mounts ends up; empty if they do not say.
+// writable returns where writes below the mounts end up; empty if the mounts do not say.
 func writable(mounts []*types.Mount) string {
 	for _, m := range mounts {
 		switch m.Type {

@@ -9,16 +9,16 @@ import (
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 )
 
-// leaseExpires is the label of a lease that a call of containerd's own client
-// takes for as long as it is at work, a day at most (containerd's
-// pkg/gc and client.WithLease). CRI's lease of a sandbox has none.
+// leaseExpires is the label of a lease that a call of containerd's own client takes while
+// it is at work, for a day at most (containerd's pkg/gc and client.WithLease). CRI's lease
+// of a sandbox does not have it.
 const leaseExpires = "containerd.io/gc.expire"
 
-// EndLeases deletes the leases of calls that a containerd before this one was at
-// work on, and returns how many. A containerd that is killed cannot give them back,
-// and until they expire, a day later, they hold what the call had made: a
-// container's snapshot. began is when this containerd's process did. Where it
-// deletes any it blocks until containerd has collected what they held.
+// EndLeases deletes the leases of the calls that an earlier containerd was working on, and
+// returns how many. A killed containerd cannot give them back. Until they expire a day
+// later, they hold what the call had made: a container's snapshot. began is the start of
+// this containerd's process. If it deletes any, it blocks until containerd has collected
+// what they held.
 func (c Containerd) EndLeases(ctx context.Context, began time.Time) (ended int, err error) {
 	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{})
 	if err != nil {
@@ -33,7 +33,7 @@ func (c Containerd) EndLeases(ctx context.Context, began time.Time) (ended int, 
 	return c.deleteLeases(ctx, stale)
 }
 
-// deleteLeases blocks until containerd has collected what they held.
+// deleteLeases deletes leases, and blocks until containerd has collected what they held.
 func (c Containerd) deleteLeases(ctx context.Context, ids []string) (deleted int, err error) {
 	ctx = withNamespace(ctx, criNamespace)
 	client := leasesapi.NewLeasesClient(c.Conn)

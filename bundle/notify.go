@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifySocket is where the runtime that the Supervisor starts says that it is
+// notifySocket returns where the runtime that the Supervisor starts reports that it is
 // ready (sd_notify), beside its own socket.
 func notifySocket(socket string) string { return socket + ".ready" }
 
-// notifier is a socket for sd_notify. It has a path and not an abstract name,
-// which whoever has podd's network, a hostNetwork pod too, could send to.
+// notifier is a socket for sd_notify. It has a path and no abstract name, because
+// everything in podd's network namespace could send to that, even a hostNetwork pod.
 type notifier struct {
 	path string
 	conn *net.UnixConn
 }
 
 func listenNotify(path string) (*notifier, error) {
-	// What is there is of a podd that was killed.
+	// A podd that was killed may have left it.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -46,15 +46,15 @@ func listenNotify(path string) (*notifier, error) {
 	return n, nil
 }
 
-// close may be called again.
+// close may be called more than once.
 func (n *notifier) close() {
 	if n.conn.Close() == nil {
 		_ = os.Remove(n.path)
 	}
 }
 
-// receive returns what was sent next, and the process that sent it, by the
-// kernel's word; 0 if it cannot be seen from this PID namespace.
+// receive returns the next message and the process that sent it, according to the kernel; 0
+// if that cannot be seen from this PID namespace.
 func (n *notifier) receive(text []byte) (said []string, pid int, err error) {
 	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	size, controlSize, _, _, err := n.conn.ReadMsgUnix(text, control)
@@ -73,8 +73,8 @@ func (n *notifier) receive(text []byte) (said []string, pid int, err error) {
 	return strings.Split(string(text[:size]), "\n"), pid, nil
 }
 
-// announce waits for READY=1 from the process and marks the runtime ready. What
-// others say counts for nothing.
+// announce waits for READY=1 from the process and marks the runtime ready. It ignores what
+// others send.
 func (s *Supervisor) announce(ctx context.Context, notify *notifier, pid int, began time.Time) {
 	defer context.AfterFunc(ctx, func() { notify.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	slow := time.AfterFunc(slowStart, func() {

@@ -10,13 +10,13 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// pauseCalls are the system calls of the pause process, on every architecture. A name that
-// an architecture lacks is ignored there.
+// pauseCalls are the system calls of the pause process, on every architecture. An
+// architecture ignores the names that it lacks.
 var pauseCalls = [][]string{
-	{ // runc, from where it loads the profile to where it executes the pause process
+	{ // runc, from loading the profile to executing the pause process
 		"close", "close_range", "execve", "fcntl", "fstat", "fstatfs", "getdents64", "newfstatat", "openat", "openat2", "read", "readlinkat", "statx", "write",
 	},
-	{ // the Go and C runtimes of runc, whose threads, signals and collector never rest
+	{ // the Go and C runtimes of runc, with threads, signals and a collector that never rest
 		"clock_gettime", "clock_nanosleep", "clone", "clone3", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait", "eventfd2", "exit", "futex", "getpid",
 		"gettid", "gettimeofday", "madvise", "mincore", "mmap", "munmap", "nanosleep", "pipe2", "prctl", "restart_syscall", "rt_sigreturn", "sched_getaffinity",
 		"sched_yield", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime",
@@ -24,17 +24,17 @@ var pauseCalls = [][]string{
 	{ // the start of a static C program
 		"arch_prctl", "brk", "getrandom", "mprotect", "prlimit64", "readlink", "rseq", "set_robust_list", "set_tid_address", "uname",
 	},
-	{ // what it is there for: waiting for signals and children; upstream's pause, too
+	{ // its purpose: waiting for signals and children; upstream's pause, too
 		"exit_group", "pause", "ppoll", "rt_sigaction", "rt_sigprocmask", "rt_sigtimedwait", "wait4", "waitid",
 	},
 }
 
 // WritePauseProfile writes the seccomp profile of the pause process into the state
 // directory, and returns its path. The runtime's default profile allows what any program
-// may need, 383 system calls on three architectures on amd64, and compiling it for each
-// sandbox was a fifth of the processor time of 50 starting pods (libseccomp 2.5). The pause
-// process needs few, so that this one is both narrower and faster to load. Everything else fails with
-// EPERM, as it does by the default profile.
+// may need, 383 system calls on three architectures on amd64. Compiling it for each sandbox
+// was a fifth of the processor time of 50 starting pods (libseccomp 2.5). The pause process
+// needs few calls, so this profile is both narrower and faster to load. Everything else
+// fails with EPERM, as it does with the default profile.
 func WritePauseProfile(stateDir string) (path string, err error) {
 	text, err := json.Marshal(pauseProfile())
 	if err != nil {
@@ -49,7 +49,7 @@ func WritePauseProfile(stateDir string) (path string, err error) {
 
 func pauseProfileFile(stateDir string) string { return filepath.Join(stateDir, "pause-seccomp.json") }
 
-// pauseProfile names no architecture: that is the machine's alone.
+// pauseProfile names no architecture, which means the machine's own only.
 func pauseProfile() specs.LinuxSeccomp {
 	p := specs.LinuxSeccomp{DefaultAction: specs.ActErrno}
 	for _, names := range pauseCalls {

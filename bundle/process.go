@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a pidfd: it becomes readable when the process ends, which wakes its
-// waiter at once, whether or not the process is a child of ours.
+// process is a pidfd: it becomes readable when the process ends. That wakes its waiter at
+// once, whether or not the process is podd's child.
 type process struct {
 	f     *os.File
 	began time.Time
@@ -36,7 +36,7 @@ func watchProcess(pid int) (*process, error) {
 
 func (p *process) close() { p.f.Close() }
 
-// kill sends SIGKILL; to a process that has ended already it does nothing.
+// kill sends SIGKILL. If the process has already ended, it does nothing.
 func (p *process) kill() error {
 	raw, err := p.f.SyscallConn()
 	if err != nil {
@@ -71,8 +71,8 @@ func (p *process) wait(ctx context.Context) error {
 	return err
 }
 
-// processBegan is when a process was made, from field 22 of /proc/PID/stat (in
-// clock ticks, 100 a second on every Linux, since boot).
+// processBegan returns when a process was made, from field 22 of /proc/PID/stat (in clock
+// ticks, 100 a second on every Linux, since boot).
 func processBegan(pid int) (time.Time, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

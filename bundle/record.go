@@ -29,8 +29,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Containerd asks containerd, and its CRI, over one connection. The first record
-// of a sandbox is made before anything else of it, that of a container before
+// Containerd queries containerd, and its CRI, over one connection. The first record of a
+// sandbox is made before anything else of the sandbox; that of a container is made before
 // its task.
 type Containerd struct{ Conn grpc.ClientConnInterface }
 
@@ -45,7 +45,7 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 		Sandbox: container.GetContainer().GetSandbox(),
 	}
 	err := errors.Join(unlessNotFound(noBox), unlessNotFound(noContainer), unlessNotFound(noTask))
-	// What somebody made beside CRI, with ctr, CRI never knew.
+	// CRI never knew what somebody made beside it with ctr.
 	_, byCRI := container.GetContainer().GetLabels()["io.cri-containerd.kind"]
 	if err == nil && namespace == criNamespace && (byCRI || noContainer != nil) {
 		r.GivenUp, r.Unlisted, err = c.givenUp(ctx, id, noBox == nil)
@@ -53,9 +53,9 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 	return r, err
 }
 
-// givenUp says whether CRI takes a container for ended, or knows nothing of it. What
-// is a sandbox is asked for as one first: containerd logs each ID that it does not
-// find as an error.
+// givenUp says whether CRI considers a container ended, or does not know it. It looks for a
+// sandbox among the sandboxes first: containerd logs each ID that it does not find as an
+// error.
 func (c Containerd) givenUp(ctx context.Context, id string, sandbox bool) (givenUp, unknown bool, err error) {
 	cri := runtimeapi.NewRuntimeServiceClient(c.Conn)
 	asks := []func() (ended bool, err error){
@@ -100,8 +100,8 @@ func (c Containerd) Delete(ctx context.Context, namespace, id string) error {
 	return c.deleteRecords(ctx, id)
 }
 
-// deleteRecords deletes what containerd keeps of a sandbox that CRI lost: else
-// its snapshot and they stayed for ever.
+// deleteRecords deletes containerd's records of a sandbox that CRI lost: otherwise they and
+// its snapshot would stay for ever.
 func (c Containerd) deleteRecords(ctx context.Context, id string) error {
 	containers := containersapi.NewContainersClient(c.Conn)
 	var errs []error
@@ -117,7 +117,7 @@ func (c Containerd) deleteRecords(ctx context.Context, id string) error {
 	return errors.Join(append(errs, unlessNotFound(box), unlessNotFound(lease))...)
 }
 
-// Running are the IDs of the containers and sandboxes that run according to CRI.
+// Running returns the IDs of the containers and sandboxes that run according to CRI.
 func (c Containerd) Running(ctx context.Context) (map[string]bool, error) {
 	cri := runtimeapi.NewRuntimeServiceClient(c.Conn)
 	containers, err := cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
@@ -140,8 +140,8 @@ func (c Containerd) Running(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// Sandboxes are the IDs of CRI's sandboxes other than these, also of those that it lists
-// not yet or no longer, because a call is at work on them.
+// Sandboxes returns the IDs of CRI's sandboxes, except these. They include sandboxes that
+// CRI lists not yet or no longer, because a call is at work on them.
 func (c Containerd) Sandboxes(ctx context.Context, except []string) ([]string, error) {
 	boxes, err := c.sandboxes(ctx, except)
 	if err != nil {
@@ -169,11 +169,11 @@ func Abandoned(ctx context.Context, endpoint, id string) bool {
 	return err == nil && lost
 }
 
-// abandoned: a call that creates a sandbox has a lease of that ID, which it releases
-// when it gives up. If its client has disconnected by then, it cannot delete its
-// record, and therefore does not release the name either (containerd's RunPodSandbox,
-// whose clean-up of the record uses the client's context;
-// containerd/containerd#4604).
+// abandoned says whether a create of this sandbox has given up. A call that creates a
+// sandbox has a lease with that ID, which it releases when it gives up. If its client has
+// disconnected by then, it cannot delete its record, and therefore does not release the
+// name either (in containerd's RunPodSandbox, the clean-up of the record uses the client's
+// context; containerd/containerd#4604).
 func (c Containerd) abandoned(ctx context.Context, id string) (bool, error) {
 	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{Filters: []string{"id==" + id}})
 	if err != nil {
@@ -186,7 +186,7 @@ func (c Containerd) abandoned(ctx context.Context, id string) (bool, error) {
 	return unknown, err
 }
 
-// criNamespace is where containerd's CRI keeps its own.
+// criNamespace is where containerd's CRI keeps its objects.
 const criNamespace = "k8s.io"
 
 func withNamespace(ctx context.Context, namespace string) context.Context {
@@ -200,15 +200,15 @@ func unlessNotFound(err error) error {
 	return err
 }
 
-// shimSocket is where a sandbox's shim listens (containerd's pkg/shim,
+// shimSocket returns where a sandbox's shim listens (containerd's pkg/shim,
 // CreateSocketAddress).
 func (s *Settings) shimSocket(namespace, sandbox string) string {
 	sum := sha256.Sum256([]byte(filepath.Join(Socket(s.StateDir), namespace, sandbox)))
 	return filepath.Join(s.shimDir(), hex.EncodeToString(sum[:]))
 }
 
-// forget waits until a shim has seen a container end and has it delete what it
-// remembers. A shim that is gone, or does not know it, is no error.
+// forget waits until a shim has seen a container end, and makes it delete its memory of it.
+// It is no error if the shim is gone, or does not know the container.
 func forget(ctx context.Context, socket, namespace, id string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", socket)

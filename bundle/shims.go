@@ -20,7 +20,7 @@ import (
 	"podd/internal/wipe"
 )
 
-// CollectedShims counts what CollectShims took away.
+// CollectedShims counts what CollectShims removed.
 type CollectedShims struct {
 	// Shims that lived without a container.
 	Shims int
@@ -33,86 +33,86 @@ type CollectedShims struct {
 	Sockets int
 }
 
-// Any says whether there was anything.
+// Any says whether anything was removed.
 func (c CollectedShims) Any() bool { return c != CollectedShims{} }
 
-// Record is what containerd knows of a container or sandbox.
+// Record is what containerd knows about a container or sandbox.
 type Record struct {
-	// Known: there is a record, so somebody has made it and will delete it.
+	// Known says that there is a record, so somebody has made it and will delete it.
 	Known bool
-	// Task: containerd knows of a process, or of a shim that is to make one.
+	// Task says that containerd knows about a process, or about a shim that will make one.
 	Task bool
-	// GivenUp: CRI takes the container for ended, or it is Unlisted, and so CRI
-	// looks after it no more. Of a sandbox that is just being made that is true too.
+	// GivenUp says that CRI considers the container ended, or that it is Unlisted. In
+	// either case CRI no longer looks after it. It is also true for a sandbox that is still
+	// being made.
 	GivenUp bool
-	// Unlisted: CRI has never heard of it or has forgotten it.
+	// Unlisted says that CRI has never heard of it or has forgotten it.
 	Unlisted bool
-	// Sandbox is whose shim looks after a container; empty for a sandbox.
+	// Sandbox is the sandbox with the shim that looks after a container; empty for a
+	// sandbox.
 	Sandbox string
 }
 
-// tended says whether somebody looks after it, or containerd can still end it.
+// tended says whether somebody looks after the object, or containerd can still end it.
 func (r Record) tended() bool { return r.Task || r.Known && !r.GivenUp }
 
-// unowned says that no call can be creating it. The record is made first and deleted
-// last, and CRI takes a container for ended as the last thing that a failed
-// StartContainer does; for a sandbox it does so while it is being created.
+// unowned says that no call can be creating the object. The record is made first and
+// deleted last. A failed StartContainer makes CRI consider the container ended as its last
+// step; a sandbox is in that state while it is being created.
 func (r Record) unowned() bool {
 	return !r.Known || r.Sandbox != "" && r.GivenUp && !r.Unlisted
 }
 
-// Remains tells what calls that broke off left from what calls are creating.
+// Remains distinguishes what broken-off calls left from what calls are creating.
 type Remains struct {
-	// Before is by when a call that began earlier is over: what is older is left.
+	// Before is the time before which anything is a leftover: older calls are over.
 	Before time.Time
-	// UnownedBefore is the same for what no call can be creating according to
-	// containerd's records, and for sockets; never earlier than Before.
+	// UnownedBefore is the same for what no call can be creating according to containerd's
+	// records, and for sockets. It is never earlier than Before.
 	UnownedBefore time.Time
-	// RuntimeBegan is when the runtime's process began: what is older and CRI does not
-	// list is nothing that it is creating.
+	// RuntimeBegan is when the runtime's process began. The runtime is not creating
+	// anything older that CRI does not list.
 	RuntimeBegan time.Time
-	// Running are IDs that need not be asked for.
+	// Running are IDs that need no query.
 	Running map[string]bool
 }
 
-// may says whether something that began at a time is left, if it is unowned.
+// may says whether something that began at that time is a leftover, if it is unowned.
 func (r Remains) may(id string, began time.Time) bool {
 	return !r.Running[id] && (began.Before(r.Before) || began.Before(r.UnownedBefore))
 }
 
-// are says the same of something whose record is known.
+// are is may for something with a known record.
 func (r Remains) are(began time.Time, record Record) bool {
 	return began.Before(r.Before) || record.unowned() && began.Before(r.UnownedBefore)
 }
 
-// Runtime answers for containerd. Of what there is no answer for, nothing is
-// touched.
+// Runtime answers for containerd. Without an answer, nothing is touched.
 type Runtime interface {
-	// Record is what is known of an ID in a namespace of containerd's (podd's is
+	// Record returns what is known about an ID in one of containerd's namespaces (podd's is
 	// k8s.io).
 	Record(ctx context.Context, namespace, id string) (Record, error)
-	// Delete kills a container's processes, waits for their end, and deletes
-	// the task; of what CRI does not know it deletes the records too.
+	// Delete kills a container's processes, waits for their end, and deletes the task. If
+	// CRI does not know the container, it deletes the records too.
 	Delete(ctx context.Context, namespace, id string) error
 }
 
-// CollectShims takes away what calls that broke off left of containers. When a
-// client dies, containerd kills "shim start" at once, and with that loses the
-// shim that it may have started already: a process, its socket, sometimes a
-// container with its directory, mounts and cgroup. Or containerd forgets the
-// task that a shim is making, or keeps it where CRI has already given it up, and
-// "runc init" waits for ever in the pod's cgroup. Or CRI cannot load a container
-// when containerd is started, for want of disk say, and never speaks of it again.
-// Nothing else collects these.
+// CollectShims removes what broken-off calls left of containers. When a client dies,
+// containerd kills "shim start" at once. It thereby loses the shim that may have been
+// started already: a process, its socket, sometimes a container with its directory, mounts
+// and cgroup. Or containerd forgets the task that a shim is making, or keeps it although
+// CRI has already given it up, and "runc init" waits for ever in the pod's cgroup. Or CRI
+// cannot load a container when containerd is started, for example because the disk is full,
+// and never mentions it again. Nothing else collects these.
 //
-// A record is made before a shim is started and deleted after it has ended, so
-// that what has none is nobody's. A container that runc knows has a task in
-// containerd, and is not over for CRI, but for the moments in which it is made
-// and deleted. Shims of another containerd are told by its socket.
+// A record is made before a shim is started and deleted after it has ended, so a shim
+// without a record belongs to nobody. A container that runc knows has a task in containerd,
+// and CRI does not consider it ended, except for the moments in which it is made and
+// deleted. The socket identifies the shims of another containerd.
 //
-// Errors do not stop the rest. It blocks for a few milliseconds when there is
-// nothing to do, and up to 10 s for a shim or container. Not to be called twice
-// at once. Of Settings it uses BinDir, RootDir and StateDir.
+// Errors do not stop the rest. It blocks for a few milliseconds when there is nothing to
+// do, and up to 10 s for a shim or container. Do not call it concurrently. It uses BinDir,
+// RootDir and StateDir of Settings.
 func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, remains Remains) (CollectedShims, error) {
 	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, remains: remains}
 	// Shims first: they hold the rest. CRI's directories after what runs in them.
@@ -137,7 +137,7 @@ func (c *shimCollection) record(ctx context.Context, namespace, id string) (Reco
 	return r, nil
 }
 
-// shim is what a shim's command line says.
+// shim is what a shim's command line contains.
 type shim struct {
 	pid           int
 	namespace, id string
@@ -164,9 +164,9 @@ func (c *shimCollection) shims(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// shimOf reads a process's command line; ok for a shim that serves this
-// containerd. "shim start" and "shim delete", which containerd waits for, end
-// with that word.
+// shimOf reads a process's command line; ok says that it is a shim that serves this
+// containerd. The command lines of "shim start" and "shim delete", which containerd waits
+// for, end with that word.
 func (c *shimCollection) shimOf(pid int) (found shim, ok bool) {
 	text, err := os.ReadFile(filepath.Join(c.proc, strconv.Itoa(pid), "cmdline"))
 	if err != nil {
@@ -194,11 +194,11 @@ func (c *shimCollection) shimOf(pid int) (found shim, ok bool) {
 	return found, address == Socket(c.s.StateDir) && found.namespace != "" && found.id != ""
 }
 
-// endShim kills a shim without a record. There is nothing that it could still
-// do in an orderly way: who would have asked for it is gone.
+// endShim kills a shim without a record. It cannot end in an orderly way any more: whoever
+// would have asked for that is gone.
 func (c *shimCollection) endShim(ctx context.Context, found shim) error {
-	// Held from before the look at what it is, so that it is this process that
-	// is meant and not a later one of the same number.
+	// Opened before checking what it is, so that it refers to this process and not to a
+	// later one with the same number.
 	p, err := watchProcess(found.pid)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -225,7 +225,7 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 	return nil
 }
 
-// containers deletes those that runc knows and that nobody looks after.
+// containers deletes the containers that runc knows and that nobody looks after.
 func (c *shimCollection) containers(ctx context.Context) error {
 	return c.each(ctx, filepath.Join(c.s.StateDir, "runc"), func(namespace, id, dir string, r Record) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -248,22 +248,22 @@ func (c *shimCollection) containers(ctx context.Context) error {
 	})
 }
 
-// deleteTaskless has runc delete what it knows: processes, cgroup, its own note.
-// The shim that made it then forgets it, or it would never end.
+// deleteTaskless makes runc delete what it knows: processes, cgroup, its own state. The
+// shim that made the container must then forget it, or the shim would never end.
 func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir string, r Record) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.s.BinDir, "runc"), "--root", filepath.Dir(dir), "delete", "--force", id)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("runc: %w: %s", err, bytes.TrimSpace(out))
 	}
-	// runc is content with a container of which it never got to note anything.
+	// runc does not complain about a container that it never got to record.
 	if err := wipe.Tree(ctx, filepath.Dir(dir), id); err != nil {
 		return err
 	}
 	if r.Sandbox == "" {
 		return nil // its shim is gone, or knew but this one
 	}
-	// containerd has removed the directory already, and the shim's runc wants to
-	// log into it.
+	// containerd has removed the directory already, and the shim's runc needs it for its
+	// log.
 	bundle := filepath.Join(c.s.StateDir, taskPlugin, namespace, id)
 	if err := os.Mkdir(bundle, 0o700); err == nil {
 		defer os.RemoveAll(bundle)
@@ -274,9 +274,9 @@ func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir 
 	return nil
 }
 
-// sockets removes those that nobody listens on; their names are hashes. A shim
-// that ends by itself removes its own, and "shim start" listens as soon as it has
-// made one, so that a socket that refuses is nobody's, whatever the records say.
+// sockets removes the sockets that nobody listens on; their names are hashes. A shim that
+// ends by itself removes its own, and "shim start" listens as soon as it has made one. So a
+// socket that refuses connections belongs to nobody, whatever the records say.
 func (c *shimCollection) sockets(ctx context.Context) error {
 	dir := c.s.shimDir()
 	entries, err := os.ReadDir(dir)
@@ -312,8 +312,8 @@ func refuses(ctx context.Context, path string) bool {
 	return errors.Is(err, unix.ECONNREFUSED)
 }
 
-// unmountBelow unmounts what is mounted on a directory or below it, the last
-// first, so that nothing is deleted across a mount.
+// unmountBelow unmounts everything at or below a directory, the last first, so that nothing
+// is deleted across a mount.
 func unmountBelow(dir string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {

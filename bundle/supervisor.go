@@ -17,34 +17,33 @@ import (
 )
 
 const (
-	// healthyAfter is how long a runtime must have run for its end to count as
-	// the first again.
+	// healthyAfter is how long a runtime must have run before its end counts as the first
+	// again.
 	healthyAfter = time.Minute
-	// slowStart is when a start that takes long is worth a line in the log:
-	// containerd reads all its containers first, which can take half a minute.
+	// slowStart is when a slow start gets a line in the log: containerd reads all its
+	// containers first, which can take half a minute.
 	slowStart = 20 * time.Second
 )
 
 // restartAgain is the time until a runtime that has ended is started again.
 var restartAgain = wake.Backoff{First: 100 * time.Millisecond, Last: 10 * time.Second}
 
-// SupervisorConfig is what a Supervisor needs. Socket, Command and LogFile must
-// be set.
+// SupervisorConfig configures a Supervisor. Socket, Command and LogFile must be set.
 type SupervisorConfig struct {
-	// Socket is where a runtime that already runs answers; see Socket.
+	// Socket is where a running runtime answers; see Socket.
 	Socket string
-	// Command starts one: podd's own path, "runtime" and its flags.
+	// Command starts a runtime: podd's own path, "runtime" and its flags.
 	Command []string
-	// LogFile takes its output; see LogFile. Begun anew, with what there was kept as
-	// LogFile.1, when it is larger than 10 MiB: checked at every start and once a
-	// minute, so that both together stay below 20 MiB and a minute's worth.
+	// LogFile takes the runtime's output; see LogFile. When it is larger than 10 MiB, it is
+	// started anew, and the old one is kept as LogFile.1. This is checked at every start
+	// and once a minute, so both together stay below 20 MiB and a minute's worth.
 	LogFile string
 	Log     *slog.Logger
 	// Registerer may be nil.
 	Registerer prometheus.Registerer
-	// OnReady, if set, is called from Run each time a runtime has become ready;
-	// it must not block. began is when that process was made: no call that an
-	// earlier runtime was working on goes on.
+	// OnReady, if set, is called from Run each time a runtime has become ready; it must not
+	// block. began is when that process was made: no call of an earlier runtime is still in
+	// progress.
 	OnReady func(pid int, began time.Time)
 	// OnDown, if set, is called from Run each time a runtime has ended or did not
 	// start, with the reason, before the next is tried; it must not block.
@@ -59,11 +58,11 @@ type Supervisor struct {
 	metrics *metrics
 
 	mu sync.Mutex
-	// down is why there is no runtime; nil while there is one.
+	// down says why there is no runtime; nil while there is one.
 	down error
 }
 
-// NewSupervisor starts nothing.
+// NewSupervisor returns a Supervisor. It starts nothing.
 func NewSupervisor(cfg SupervisorConfig) *Supervisor {
 	log := cfg.Log
 	if log == nil {
@@ -72,18 +71,18 @@ func NewSupervisor(cfg SupervisorConfig) *Supervisor {
 	return &Supervisor{cfg: cfg, log: log, metrics: newMetrics(cfg.Registerer), down: errors.New("the container runtime is starting")}
 }
 
-// Healthy returns nil while a runtime runs that has said it is ready, and
-// otherwise a sentence that says why not. Whether it also answers is CRI's to say.
+// Healthy returns nil while a runtime runs that has reported ready, and otherwise a
+// sentence that says why not. Only CRI can tell whether it also answers.
 func (s *Supervisor) Healthy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.down
 }
 
-// Run adopts the runtime that answers on the socket or starts one, and does so
-// again whenever it ends, with a back-off from 100 ms to 10 s. It blocks until
-// ctx is done and then leaves the runtime running: its pods are none of podd's
-// shutdown. The error is ctx's cause.
+// Run adopts the runtime that answers on the socket or starts one, and does so again
+// whenever it ends, with a back-off from 100 ms to 10 s. It blocks until ctx is done and
+// then leaves the runtime running: podd's shutdown does not concern its pods. The error is
+// ctx's cause.
 func (s *Supervisor) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -105,7 +104,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// nextDelay doubles, and starts over after a runtime that ran for a while.
+// nextDelay doubles the delay, and starts over after a runtime that ran for a while.
 func nextDelay(last, ran time.Duration) time.Duration {
 	if ran >= healthyAfter {
 		last = 0
@@ -113,16 +112,16 @@ func nextDelay(last, ran time.Duration) time.Duration {
 	return restartAgain.Next(last)
 }
 
-// once sees one runtime from its start, or its adoption, to its end, and says
-// how that came. It returns early, with any error, when ctx is done.
+// once watches one runtime from its start, or its adoption, to its end, and returns why it
+// ended. It returns early, with any error, when ctx is done.
 func (s *Supervisor) once(ctx context.Context) error {
 	pid, err := Listener(s.cfg.Socket)
 	if err != nil {
 		return s.child(ctx)
 	}
 	if pid == 0 {
-		// Its process is in another PID namespace: whoever started it there
-		// restarts it, and CRI's own reconnects are all that is left to do.
+		// Its process is in another PID namespace: whoever started it there restarts it,
+		// and only CRI's own reconnects are left to do.
 		s.setReady(0, time.Time{})
 		s.log.Info("adopted a container runtime of another PID namespace", "socket", s.cfg.Socket)
 		<-ctx.Done()

@@ -13,14 +13,16 @@ import (
 	"podd/internal/wipe"
 )
 
-// tempDir is where containerd, its shims and runc put what they need for a moment: directories on
-// which they mount a root filesystem, or its layers with other owners (ovl-idmapped…). One that
-// is killed meanwhile leaves them. In a directory of their own they are known to be theirs.
+// tempDir returns where containerd, its shims and runc put temporary directories, on which
+// they mount a root filesystem, or its layers with other owners (ovl-idmapped…). A process
+// that is killed meanwhile leaves them. In a separate directory, podd knows that they are
+// theirs.
 func tempDir(stateDir string) string { return filepath.Join(stateDir, "tmp") }
 
-// ClearTemp unmounts and removes what programs of an earlier runtime have left in their temporary
-// directory. Call it while no containerd with this state directory runs, before one is started.
-// A shim may still be creating a container: nobody waits for that any more.
+// ClearTemp unmounts and removes what an earlier runtime's programs have left in their
+// temporary directory. Call it before a containerd with this state directory is started,
+// while none runs. A shim may still be creating a container, but nobody waits for that any
+// more.
 func (s *Settings) ClearTemp(ctx context.Context) error {
 	dir := tempDir(s.StateDir)
 	if err := removeTemp(ctx, dir); err != nil {
@@ -43,10 +45,10 @@ func removeTemp(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Release unmounts what a runtime with that state directory has mounted there by itself, and what
-// outlives it when it is killed: network namespaces of sandboxes, and what is in its temporary
-// directory. Call it when its containers have ended. Other mounts are left: behind one may be
-// somebody's data.
+// Release unmounts what a runtime with that state directory has mounted there by itself and
+// what outlives a kill of the runtime: network namespaces of sandboxes, and the content of
+// its temporary directory. Call it when its containers have ended. It leaves other mounts,
+// because somebody's data may be behind them.
 func Release(ctx context.Context, stateDir string) error {
 	if err := removeTemp(ctx, tempDir(stateDir)); err != nil {
 		return err

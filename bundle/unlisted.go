@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// criPlugin is where CRI keeps a directory for each sandbox and container, below
-// the root directory (what outlives a boot) and the state directory, and, below the
-// latter, one with the image volumes of a sandbox, where it mounts any.
+// criPlugin is where CRI keeps a directory for each sandbox and container, below the root
+// directory (data that outlives a boot) and below the state directory. Below the latter, it
+// also has a directory with the image volumes of a sandbox that mounts any.
 const criPlugin = "containerd/io.containerd.grpc.v1.cri"
 
-// criEntry is what CRI has on disk of a sandbox or container.
+// criEntry is CRI's data on disk about a sandbox or container.
 type criEntry struct {
 	dirs []string
-	// made is a time by which it existed: that of the directory that was changed
+	// made is a time by which the object existed: that of the directory that was changed
 	// first. CRI writes into the others when it is started.
 	made time.Time
 }
 
-// unlisted deletes what there is of containers and sandboxes that CRI does not
-// list: their records and CRI's own directories. It removes these when it is asked
-// to remove a container, or when it is started without a record of it, so that
-// nobody else does before the next start.
+// unlisted deletes what is left of containers and sandboxes that CRI does not list: their
+// records and CRI's own directories. CRI removes the directories when it is asked to remove
+// a container, or when it starts and finds no record of it. So nobody else removes them
+// before the next start.
 func (c *shimCollection) unlisted(ctx context.Context) error {
 	all, err := c.criEntries()
 	errs := []error{err}
@@ -46,7 +46,7 @@ func (c *shimCollection) removeUnlisted(ctx context.Context, id string, e criEnt
 		return err
 	}
 	if r.Known {
-		// A call that broke off with its client may be at work on what this
+		// A call that broke off with its client may still be at work on what this
 		// containerd has begun.
 		if !e.made.Before(c.remains.RuntimeBegan) {
 			return nil
@@ -60,7 +60,7 @@ func (c *shimCollection) removeUnlisted(ctx context.Context, id string, e criEnt
 	return c.remove(ctx, id, e.dirs...)
 }
 
-// criEntries are by ID.
+// criEntries returns CRI's entries by ID.
 func (c *shimCollection) criEntries() (map[string]criEntry, error) {
 	all := map[string]criEntry{}
 	for _, base := range []string{c.s.RootDir, c.s.StateDir} {

@@ -9,25 +9,25 @@ import (
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 )
 
-// Used is what snapshots take of a disk.
+// Used is how much of a disk snapshots use.
 type Used struct{ Bytes, Inodes int64 }
 
 func (u Used) plus(v Used) Used { return Used{u.Bytes + v.Bytes, u.Inodes + v.Inodes} }
 
 // Unpacked counts what one snapshotter of containerd keeps for CRI: unpacked images and
-// writable layers. It is the sum that ImageFsInfo returns, but that is as old as containerd's
-// last collection: it has one at its start, when a new one keeps nothing yet, and then one
-// every stats_collect_period, which is ten minutes in the bundle.
+// writable layers. ImageFsInfo returns the same sum, but as old as containerd's last
+// collection: containerd collects at its start, when a new one keeps nothing yet, and then
+// once every stats_collect_period, which is ten minutes in the bundle.
 //
 // Only one Measure may run at a time.
 type Unpacked struct {
 	Snapshotter string
-	// settled are the snapshots that nobody writes to, by name: they are asked for once.
+	// settled are the snapshots that nobody writes to, by name: each is queried only once.
 	settled map[string]Used
 }
 
-// Measure asks for one list and for the usage of each snapshot that is written to or new.
-// containerd walks the directory of a snapshot that is written to, and knows the others.
+// Measure queries one list and the usage of each snapshot that is new or written to. For a
+// snapshot that is written to, containerd walks the directory; it knows the others' usage.
 func (u *Unpacked) Measure(ctx context.Context, c Containerd) (Used, error) {
 	ctx = withNamespace(ctx, criNamespace)
 	client := snapshotsapi.NewSnapshotsClient(c.Conn)

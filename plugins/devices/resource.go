@@ -170,8 +170,8 @@ func (m *Manager) ended(name string, pl *plugin) {
 }
 
 // Resources returns the extended resources of the Node, in whole devices: capacity counts
-// all listed devices, allocatable the healthy ones. Without its plugin, a resource has none
-// allocatable, so that the Node says so.
+// all listed devices, allocatable the healthy ones. A resource that is gone counts 0, so that
+// the Node says so.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
