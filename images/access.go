@@ -10,7 +10,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Records are who may use the images of the node, implemented by *records.Store. No method
+// Records say who may use the images of the node. *records.Store implements them. No method
 // may block for long.
 type Records interface {
 	Begin(image string) error
@@ -21,10 +21,11 @@ type Records interface {
 	Arrived(image, id string) error
 }
 
-// mayUse reports whether a pod may use an image that is on the node. If not, unknown says
-// which of the pod's Secrets, by which it might, the apiserver has not said anything of.
-// Until it has, as when podd was restarted while it is away, a pod may use what it has used
-// before. The error is of a runtime that does not respond.
+// mayUse reports whether a pod may use an image that is on the node. If not, unknown names
+// those of the pod's Secrets that might allow it but that the apiserver has not answered
+// about. Until it answers, for example if podd was restarted while the apiserver is away, a
+// pod may use what it has used before. The error comes from a runtime that does not
+// respond.
 func (l *Puller) mayUse(ctx context.Context, a request, ref string, img *pod.Image) (may bool, unknown, err error) {
 	if l.cfg.Records == nil {
 		return true, nil, nil
@@ -44,7 +45,7 @@ func (l *Puller) mayUse(ctx context.Context, a request, ref string, img *pod.Ima
 	return may, unknown, err
 }
 
-// awaitSecrets is the state of an image that is there, while it is not known whether the pod
+// awaitSecrets returns the state of a present image while it is not known whether the pod
 // has credentials for it. An answer of the apiserver wakes the pod.
 func (l *Puller) awaitSecrets(a request, unknown error) pod.ImageState {
 	l.mu.Lock()
@@ -57,9 +58,9 @@ func (l *Puller) awaitSecrets(a request, unknown error) pod.ImageState {
 	return st
 }
 
-// pullPresent pulls an image that is on the node by the pod's own credentials, which is
-// how these are verified. With policy Never it is as if the image were not there, since
-// whether it is must not show either.
+// pullPresent pulls an image that is on the node with the pod's own credentials, which
+// verifies them. With policy Never it acts as if the image were not there, because even its
+// presence must not show.
 func (l *Puller) pullPresent(a request, ref string) pod.ImageState {
 	if a.policy == v1.PullNever {
 		l.metrics.asked(a.policy, "true", "true")
@@ -68,9 +69,9 @@ func (l *Puller) pullPresent(a request, ref string) pod.ImageState {
 	return l.pull(a, ref, "true")
 }
 
-// begin records that a pull begins, and returns what records its end: with the image, or
-// nil if there is none, and by whose credentials. What an archive of the image directory
-// holds is not pulled.
+// begin records that a pull begins. It returns a function that records the end: with the
+// image, or nil if there is none, and with the credentials that were used. An image that an
+// archive of the image directory holds is not pulled.
 func (l *Puller) begin(ref string) (ended func(img *pod.Image, by *pod.RegistryAuth), err error) {
 	if l.cfg.Records == nil || l.cfg.Archives != nil && l.cfg.Archives.Holds(ref) {
 		return func(*pod.Image, *pod.RegistryAuth) {}, nil
@@ -87,9 +88,9 @@ func (l *Puller) begin(ref string) (ended func(img *pod.Image, by *pod.RegistryA
 	}, nil
 }
 
-// adopt records, once, the images whose pulls an earlier podd began and which are there: no
-// pod may use them by this name or any other without its credentials. The error is of a
-// runtime that does not respond.
+// adopt records, once, the images that an earlier podd began to pull and that are there: no
+// pod may use them by this name or any other without its credentials. The error comes from
+// a runtime that does not respond.
 func (l *Puller) adopt(ctx context.Context) error {
 	if l.cfg.Records == nil {
 		return nil

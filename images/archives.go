@@ -13,8 +13,8 @@ type Archives interface {
 	// Missing reports an image that is needed and that the runtime does not
 	// have. It must not block.
 	Missing(ref string)
-	// WaitBriefly waits a bounded time for the imports in progress; it returns
-	// at once if this runtime cannot import. Its error is ctx's.
+	// WaitBriefly waits a bounded time for the imports in progress. It returns at
+	// once if this runtime cannot import. Its error is ctx's.
 	WaitBriefly(ctx context.Context) error
 	// Importing reports whether archives remain that may hold an image. It must not
 	// block.
@@ -24,21 +24,21 @@ type Archives interface {
 }
 
 const (
-	// importPatience is for how long archives that are being imported keep a pod from
-	// being told that an image which it must not pull is not there.
+	// importPatience is how long an import of archives delays the message that an image
+	// that must not be pulled is missing.
 	importPatience = 10 * time.Second
-	// importLook is when it is looked up again, should it not have come from one of them.
+	// importLook is the delay before the image is looked up again, in case it did not come
+	// from an archive.
 	importLook = time.Second
 )
 
 // errNotAsked is the error of a pull that ended while it waited for imports.
 var errNotAsked = errors.New("waiting for images to be imported from archives")
 
-// archivesFirst makes a pull wait for the imports in progress: they may include
-// the image, and on a first start they usually do. An image from an archive
-// that was removed since is imported again. An image that an archive holds is
-// never requested from a registry, not even with policy Always: archives exist
-// so that no registry is needed.
+// archivesFirst makes a pull wait for the imports in progress: they may include the image,
+// and on a first start they usually do. If an image came from an archive and was removed
+// since, it is imported again. An image that an archive holds is never requested from a
+// registry, not even with policy Always: archives exist so that no registry is needed.
 type archivesFirst struct {
 	Runtime
 	archives Archives

@@ -20,8 +20,8 @@ type request struct {
 	policy v1.PullPolicy
 }
 
-// requestsOf returns the requests of a container: the images of the image volumes that
-// it mounts, in the order of its volumeMounts and each once, then its own image.
+// requestsOf returns the requests of a container: first the images of the image volumes
+// that it mounts, in the order of its volumeMounts and each once, then its own image.
 func requestsOf(p *v1.Pod, c *v1.Container) []request {
 	var out []request
 	asked := map[string]bool{}
@@ -46,12 +46,12 @@ func imageVolume(p *v1.Pod, name string) *v1.ImageVolumeSource {
 	return nil
 }
 
-// Ensure reports whether the images that a container needs are present, according to
-// their pull policies: its own, and those of the image volumes that it mounts. It
-// starts the pulls that are due, all at the same time. It blocks for at most one
-// local lookup per image, and for none while a pull is in progress. A state that is
-// not ready carries the kubelet's reason and message. The pod is woken when a pull
-// ends, and may call Ensure at RetryAt, if set, for its progress.
+// Ensure reports whether the images that a container needs are present, according to their
+// pull policies: its own, and those of the image volumes that it mounts. It starts the
+// pulls that are due, all at the same time. It blocks for at most one local lookup per
+// image, and for none while a pull is in progress. A state that is not ready carries the
+// kubelet's reason and message. A pull that ends wakes the pod; for its progress, the pod
+// may call Ensure at RetryAt, if set.
 //
 // With policy Always each successful pull serves one start of a container; the next
 // start checks the registry again. It returns an error only if the runtime does not
@@ -76,9 +76,9 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 	return out, nil
 }
 
-// combine combines the states of all images that a container needs, its own being
-// the last. If several cannot be pulled, that of the last volume is reported, as in
-// the kubelet, which pulls the container's own image after those.
+// combine combines the states of all images that a container needs; its own is the last. If
+// several cannot be pulled, it reports the last volume's, as the kubelet does, which pulls
+// the container's own image after those.
 func combine(requests []request, states []pod.ImageState) pod.ImageState {
 	own := len(states) - 1
 	out, retry := states[own], states[own].RetryAt
@@ -121,8 +121,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// ensureOne is Ensure for one image. A present image is remembered until the
-// container has all that it needs.
+// ensureOne is Ensure for one image. A present image is remembered until the container has
+// everything that it needs.
 func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, error) {
 	ref, err := imageref.WithTag(a.image)
 	if err != nil {
@@ -172,9 +172,9 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 	return l.pull(a, ref, "false"), nil
 }
 
-// awaitImport is the state of an image that must not be pulled and may be among those that
-// are being imported, as on a first start; wait is false once that has taken too long, or
-// after the pod was told that there is none. Imported wakes the pod.
+// awaitImport returns the state of an image that must not be pulled but may be among those
+// that are being imported, as on a first start. wait is false once that has taken too long,
+// or after the pod was told that there is none. Imported wakes the pod.
 func (l *Puller) awaitImport(a request) (st pod.ImageState, wait bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,13 +190,13 @@ func (l *Puller) awaitImport(a request) (st pod.ImageState, wait bool) {
 	return st, true
 }
 
-// absent is the state of an image that is not there and must not be pulled.
+// absent returns the state of an image that is missing and must not be pulled.
 func (l *Puller) absent(a request) pod.ImageState {
 	msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
 	return l.settle(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg)
 }
 
-// recall returns the state of a pull that is in progress or has ended.
+// recall returns the state of a pull in progress or a finished pull.
 func (l *Puller) recall(ctx context.Context, a request) (pod.ImageState, bool) {
 	l.mu.Lock()
 	w := l.wants[a.key]
@@ -272,7 +272,7 @@ func (l *Puller) settle(a request, st pod.ImageState, event, msg string) pod.Ima
 	return st
 }
 
-// found records an image that is present.
+// found records a present image.
 func (l *Puller) found(a request, img *pod.Image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,8 +288,8 @@ func (l *Puller) wantLocked(a request) *want {
 	return w
 }
 
-// failed emits the event that a container cannot be created; it does not matter
-// whose image it is.
+// failed emits the event that a container cannot be created. It does not matter whether the
+// image is the container's own or a volume's.
 func (l *Puller) failed(a request, reason string) {
 	if l.cfg.Recorder != nil {
 		l.cfg.Recorder.ContainerEvent(a.pod, a.key.container, v1.EventTypeWarning, "Failed", "Error: "+reason)

@@ -24,12 +24,12 @@ var (
 	errStopping    = errors.New("podd is stopping")
 )
 
-// opKey identifies a pull. A pod with Secrets of its own, or with a service account by which
-// plugins find credentials, may have some that others lack, and must not pull for them.
+// opKey identifies a pull. A pod with its own Secrets, or with a service account that gives
+// plugins credentials, may have credentials that others lack, so it must not pull for them.
 type opKey struct{ ref, secrets, account string }
 
-// secretsOf returns whose Secrets a pod's pulls use; empty for the node's
-// credentials alone.
+// secretsOf identifies the Secrets that a pod's pulls use; empty if they use only the
+// node's credentials.
 func secretsOf(p *v1.Pod) string {
 	var names []string
 	for _, s := range p.Spec.ImagePullSecrets {
@@ -51,15 +51,15 @@ type op struct {
 	asked    time.Time
 	started  time.Time               // zero while it is in the queue
 	cancel   context.CancelCauseFunc // nil while it is in the queue
-	dropped  error                   // why the last container lost its interest; nil while one has it
-	// slotless: it took long and gave its slot to another; overdue is the timer
-	// for that, nil if pulls keep their slots.
+	dropped  error                   // why the last container lost interest; nil while one is interested
+	// slotless says that it took long and gave its slot to another. overdue is the timer
+	// for that; nil if pulls keep their slots.
 	slotless bool
 	overdue  *time.Timer
 }
 
 const (
-	// longPull is after how long a pull gives up its slot.
+	// longPull is the time after which a pull gives up its slot.
 	longPull = 30 * time.Second
 	// longPulls bounds all pulls together, as a multiple of MaxParallel and
 	// MaxPerRegistry.
@@ -117,10 +117,9 @@ func (l *Puller) dropWantLocked(key wantKey, why error) {
 	l.metrics.waiting.Set(float64(len(l.queue)))
 }
 
-// dispatch starts the pulls that may start, in the order of the queue, skipping
-// registries without a free slot. It returns after how long the rate limit allows
-// the next one; 0 if the queue does not wait for the rate limit. Pulls end with
-// ctx.
+// dispatch starts the pulls that may start, in the order of the queue, skipping registries
+// without a free slot. It returns how long the rate limit delays the next one; 0 if the
+// queue does not wait for the rate limit. Pulls end with ctx.
 func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,7 +213,7 @@ func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, 
 	return img, nil
 }
 
-// inspect looks up an image that was pulled as id, if it was.
+// inspect looks up an image that was pulled as id. It returns pullErr if the pull failed.
 func (l *Puller) inspect(ctx context.Context, ref, id string, pullErr error) (*pod.Image, error) {
 	if pullErr != nil {
 		return nil, pullErr
@@ -229,8 +228,7 @@ func (l *Puller) inspect(ctx context.Context, ref, id string, pullErr error) (*p
 	return img, nil
 }
 
-// tryAll returns the ID of the image, and the credentials that it was pulled with; nil for
-// none.
+// tryAll returns the ID of the image, and the credentials that pulled it; nil for none.
 func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAuth, annotations map[string]string) (id string, by *pod.RegistryAuth, err error) {
 	if len(auths) == 0 {
 		id, err = l.cfg.Runtime.PullImage(ctx, ref, nil, annotations)
@@ -250,8 +248,8 @@ func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAut
 	return "", nil, utilerrors.NewAggregate(errs) // formatted as in the kubelet
 }
 
-// finish hands a pull's result to those that still wait, and frees its slot. ctx is
-// Run's.
+// finish hands a pull's result to the containers that still wait, and frees its slot. ctx
+// is Run's.
 func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	now := time.Now()
 	total := now.Sub(o.asked)

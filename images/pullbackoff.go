@@ -55,7 +55,7 @@ func newRate(qps float64, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(qps), max(burst, 1))
 }
 
-// take takes a token, or returns after how long there will be one.
+// take takes a token, or returns the time until there is one.
 func take(l *rate.Limiter, now time.Time) time.Duration {
 	r := l.ReserveN(now, 1)
 	wait := r.DelayFrom(now)

@@ -9,8 +9,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// cause is why a pull failed: a small closed set, for the metric, the hint and
-// the back-off.
+// cause says why a pull failed. It is a small closed set, for the metric, the hint and the
+// back-off.
 type cause string
 
 const (
@@ -60,9 +60,9 @@ var causes = []struct {
 		"the registry has no such image: check its name and tag"},
 }
 
-// causeOf classifies a failed pull of an image. What names contain is ignored:
-// the image's own name (acme/app-tls:1 would look like a TLS error), addresses,
-// and quoted text, which the registry may control.
+// causeOf classifies a failed pull of an image. It ignores the content of names: the
+// image's own name (acme/app-tls:1 would look like a TLS error), addresses, and quoted
+// text, which the registry may control.
 func causeOf(image string, err error) (cause, string) {
 	text := chosen.ReplaceAllString(strings.ToLower(err.Error()), "")
 	text = spellings(image).ReplaceAllString(text, " ")
@@ -97,8 +97,8 @@ func spellings(image string) *regexp.Regexp {
 
 var retryAfter = regexp.MustCompile(`(?i)retry[- ]after["']?[:=]?\s*["']?(\d{1,6})`)
 
-// retryHint returns how long the registry asks to wait, if the runtime passes
-// that on (containerd does not); else 0. It is bounded.
+// retryHint returns how long the registry asks to wait, if the runtime passes that on
+// (containerd does not); otherwise 0. It is bounded.
 func retryHint(err error) time.Duration {
 	m := retryAfter.FindStringSubmatch(err.Error())
 	if m == nil {

@@ -25,7 +25,7 @@ const (
 	afterUnavailable = time.Second
 )
 
-// Runtime is what a Puller needs of the container runtime.
+// Runtime is the part of the container runtime that a Puller needs.
 type Runtime interface {
 	// ImageStatus is a local lookup; nil if the runtime does not have the image.
 	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
@@ -38,21 +38,22 @@ type Waker interface{ Wake(uid pod.UID) }
 
 // Recorder records events.
 type Recorder interface {
-	// Event attributes to the pod: the image is a volume's.
+	// Event attributes the event to the pod, because the image is a volume's.
 	Event(p *v1.Pod, eventType, reason, message string)
 	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// Keyring returns the credentials for an image and a pod, to be tried in order;
-// none means an anonymous pull. An error names the sources that failed; the
-// credentials of the others are returned with it and used.
+// Keyring returns the credentials for an image and a pod, in the order in which to try
+// them; none means an anonymous pull. An error names the sources that failed. The
+// credentials of the others come with it and are used.
 type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
-	// Own returns those of the pod's own Secrets. It must not block. The error says that
-	// the apiserver has still to say whether there are more; the pod is woken when it does.
+	// Own returns the credentials of the pod's own Secrets. It must not block. The error
+	// says that the apiserver has not answered yet whether there are more; its answer wakes
+	// the pod.
 	Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error)
-	// TellMissing tells, as an event of the pod, which of the Secrets that it names for the
-	// image are missing, if any are: a pull has failed. It must not block.
+	// TellMissing records an event of the pod that lists which of its Secrets for the image
+	// are missing, if any. It is called after a pull has failed. It must not block.
 	TellMissing(ref string, p *v1.Pod)
 	// ByAccount returns the pod's service account if credentials depend on it; else "".
 	ByAccount(ref string, p *v1.Pod) string
@@ -62,16 +63,16 @@ type Keyring interface {
 type PullConfig struct {
 	Runtime Runtime
 	Waker   Waker
-	// Recorder, Keyring, Records, Archives, Log and Registerer may be nil. Without
-	// Records every pod may use every image of the node.
+	// Recorder, Keyring, Records, Archives, Log and Registerer may be nil. Without Records,
+	// every pod may use every image of the node.
 	Recorder   Recorder
 	Keyring    Keyring
 	Records    Records
 	Archives   Archives
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// HasUsed says whether the runtime has a container of the pod with an image of that ID,
-	// dead ones too; it may be nil.
+	// HasUsed says whether the runtime has a container of the pod, even a dead one, with an
+	// image of that ID; it may be nil.
 	HasUsed func(ctx context.Context, uid pod.UID, imageID string) (bool, error)
 	// Progress returns how many bytes of the current downloads have been received,
 	// and their total; it may be nil. It has a second to respond.
@@ -111,16 +112,16 @@ type Puller struct {
 	ops     map[opKey]*op
 	queue   []*op          // not started, in order of request
 	total   int            // pulls in progress
-	active  int            // those of them that hold a slot
+	active  int            // the pulls that hold a slot
 	perReg  map[string]int // the active ones by registry
 	allReg  map[string]int // all by registry
 	rate    *rate.Limiter
-	// adopted: what earlier pulls left behind has been recorded.
+	// adopted says that the leftovers of earlier pulls have been recorded.
 	adopted bool
 }
 
-// wantKey identifies a container that needs an image: its own, or that of a volume
-// that it mounts.
+// wantKey identifies a container that needs an image: its own, or that of a volume that it
+// mounts.
 type wantKey struct {
 	uid               pod.UID
 	container, volume string
@@ -134,7 +135,8 @@ type want struct {
 	op       *op     // in progress, or nil
 	done     *result // a failure not reported yet, or a success not used yet; or nil
 	reported pod.ImageState
-	// awaiting is since when the image may yet come from an archive; zero for never.
+	// awaiting is the time since which the image may yet come from an archive; zero for
+	// never.
 	awaiting time.Time
 }
 
@@ -209,8 +211,8 @@ func (l *Puller) Retry(uid pod.UID) {
 	}
 }
 
-// Imported reports images that were imported (package archive): pods that wait for
-// one are woken, even in back-off, and a pull of it is cancelled.
+// Imported reports images that were imported (package archive). It wakes the pods that wait
+// for one, even in back-off, and cancels a pull of it.
 func (l *Puller) Imported(refs []string) {
 	names := map[string]bool{}
 	for _, r := range refs {
@@ -245,9 +247,9 @@ func pullFailure(image string, err error) (reason, message string) {
 	return pod.ReasonErrImagePull, bounded(err.Error())
 }
 
-// criReason returns which of CRI's own reasons a pull failed for, and what the runtime says
-// after it; empty for none. They are no codes: CRI has them as prefixes of the error's text
-// (k8s.io/cri-api/pkg/errors), and so does the kubelet read them.
+// criReason returns the CRI reason for which a pull failed, and the runtime's text after
+// it; empty for none. The reasons are no codes: CRI has them as prefixes of the error's
+// text (k8s.io/cri-api/pkg/errors), and the kubelet reads them in the same way.
 func criReason(err error) (reason, rest string) {
 	for _, reason := range []string{pod.ReasonRegistryUnavailable, pod.ReasonSignatureValidationFailed} {
 		if rest, ok := strings.CutPrefix(err.Error(), reason); ok {

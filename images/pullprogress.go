@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// progressAfter is after how long a pull's progress is reported, progressEvery
-	// how often: the report goes into the pod's status.
+	// progressAfter is the time after which a pull's progress is reported, progressEvery
+	// the time between reports: the report goes into the pod's status.
 	progressAfter = 10 * time.Second
 	progressEvery = 30 * time.Second
 	// progressTimeout bounds the query of the progress.
@@ -22,7 +22,8 @@ const (
 type busy struct {
 	running bool
 	since   time.Time
-	// active pulls are in progress in all, fromSame of them from its registry.
+	// active is the number of pulls in progress, fromSame the number of those from its
+	// registry.
 	active, fromSame int
 	registry         string
 }
@@ -35,8 +36,8 @@ func (l *Puller) busyLocked(o *op) busy {
 	return b
 }
 
-// withProgress adds its progress to the state of a first pull, and when to update
-// it; the state of a repeated pull says why the previous one failed.
+// withProgress adds a pull's progress to the state of a first pull, and the time for the
+// next update. The state of a repeated pull says why the previous one failed.
 func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image string, b busy) pod.ImageState {
 	if st.Reason != pod.ReasonContainerCreating {
 		return st

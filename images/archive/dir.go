@@ -19,8 +19,8 @@ import (
 // retryAfter is the delay before an import is retried that failed because of the runtime.
 const retryAfter = 5 * time.Second
 
-// seenPatience bounds the wait for CRI to show an imported image, seenAgain is between two
-// looks. CRI has no event for it.
+// seenPatience bounds the wait until CRI shows an imported image; seenAgain is the time
+// between two looks. CRI has no event for it.
 const (
 	seenPatience = 2 * time.Second
 	seenAgain    = 5 * time.Millisecond
@@ -75,7 +75,7 @@ type Config struct {
 type Progress struct {
 	File string
 	Size int64
-	// Done: the import has finished, with Err or with Refs.
+	// Done says that the import has finished, with Err or with Refs.
 	Done bool
 	Refs []string
 	Err  error
@@ -99,13 +99,13 @@ type Dir struct {
 	isDone  bool
 	// closed are files that were completed since the last sync.
 	closed map[string]struct{}
-	// failed has the shape of rejected files, which are not read again.
+	// failed has the shapes of rejected files. Those are not read again.
 	failed map[string]shape
-	// recheck: the next sync compares with the images that the runtime has.
+	// recheck says that the next sync compares with the images that the runtime has.
 	recheck bool
 }
 
-// New reads the state file and starts nothing.
+// New reads the state file. It starts nothing.
 func New(cfg Config) *Dir {
 	log := cfg.Log
 	if log == nil {
@@ -170,10 +170,10 @@ func (d *Dir) Holds(ref string) bool {
 // Refs returns the names of the images from archives that still exist.
 func (d *Dir) Refs() []string { return d.state.refs() }
 
-// Wait blocks until all present archives are imported, so that an image that is
-// available locally is not pulled. It returns at once if nothing is left to do or what
-// is left cannot be imported, and with ctx's error if that is done first. A file that
-// takes long to be written blocks it for as long: give ctx a deadline.
+// Wait blocks until all present archives are imported, so that an image that is available
+// locally is not pulled. It returns at once if nothing is left to do or the rest cannot be
+// imported, and with ctx's error if ctx ends first. A file that takes long to be written
+// blocks it for as long: give ctx a deadline.
 func (d *Dir) Wait(ctx context.Context) error {
 	d.mu.Lock()
 	settled := d.settled
@@ -205,7 +205,7 @@ func (d *Dir) WaitBriefly(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Problems are the files that could not be imported, by name.
+// Problems returns the files that could not be imported, by name.
 func (d *Dir) Problems() []pod.Problem {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -221,8 +221,8 @@ func (d *Dir) wake() {
 	d.poke.Notify()
 }
 
-// sync lists the directories and imports what is new. It returns the time until the
-// next sync without a wake-up; 0 for none.
+// sync lists the directories and imports new archives. It returns the time until the next
+// sync without a wake-up; 0 for none.
 func (d *Dir) sync(ctx context.Context) time.Duration {
 	d.mu.Lock()
 	recheck, closed := d.recheck, d.closed

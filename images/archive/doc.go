@@ -1,12 +1,12 @@
-// Package archive imports the archives of the image directory into the runtime: at start, when a file appears or
-// changes, and again when the runtime has lost an archive's images.
+// Package archive imports the archives of the image directory into the runtime: at start,
+// when a file appears or changes, and again when the runtime has lost an archive's images.
 //
 //	watch (inotify) ──► Dir.Run ──scan──► files that are complete ──► Importer (Containerd) ──► pinned images
 //	                       │                                             transfer service, a stream of 32 KiB messages
 //	                       └── state: file, digest, names of its images, in --root-dir
 //
-// Containerd uses containerd's own API on CRI's socket, since CRI has no call for imports. Progress of pulls, which
-// that API also has, is read here, too (Receiving).
+// Containerd uses containerd's own API on CRI's socket, since CRI has no call for imports.
+// That API also has the progress of pulls; it is read here, too (Receiving).
 //
 // Promises:
 //

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleAfter is after how long a file that is being written is checked again, unless
-// it is closed before.
+// settleAfter is the delay before a file that is being written is checked again, unless it
+// is closed before.
 const settleAfter = 2 * time.Second
 
-// suffixes are those of archives; other files are ignored.
+// suffixes are the suffixes of archives; other files are ignored.
 var suffixes = []string{".tar", ".tar.gz", ".tgz", ".tar.zst"}
 
 // file is a file of an image directory.
@@ -26,9 +26,9 @@ type file struct {
 	shape shape
 }
 
-// candidates lists the archives, smallest first, so that the sandbox image does not
-// wait for a large one. Files that may still be written are left out; next is when to
-// check them again.
+// candidates lists the archives, smallest first, so that the sandbox image does not wait
+// for a large one. It leaves out files that may still be written; next is when to check
+// them again.
 func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []file, next time.Duration) {
 	there := map[string]struct{}{}
 	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
@@ -80,9 +80,9 @@ func (d *Dir) list(dir string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// beingWritten returns for how long to leave a file alone, or 0: the kernel grants a
-// read lease only on a file that nobody has open for writing. On a filesystem without
-// leases the file's age decides.
+// beingWritten returns how long to leave a file alone, or 0. The kernel grants a read lease
+// only on a file that nobody has open for writing. On a filesystem without leases, the
+// file's age decides.
 func beingWritten(path string, info fs.FileInfo, now time.Time) time.Duration {
 	f, err := os.Open(path)
 	if err != nil {

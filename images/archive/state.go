@@ -32,11 +32,11 @@ type record struct {
 	Refs   []string `json:"images"`
 }
 
-// state is a small file: which archive provided which images. Losing it only
-// costs another import of each, so a corrupt one is replaced.
+// state is a small file that says which archive provided which images. Losing it costs only
+// another import of each, so a corrupt one is replaced.
 type state struct {
 	file checkpoint.File[stateFile]
-	// write is file.Write, or a test's.
+	// write is file.Write, or a test's function.
 	write func(stateFile) error
 
 	mu   sync.Mutex
@@ -80,8 +80,9 @@ func (s *state) knows(path string, shape shape) bool {
 	return ok && r.Shape == shape
 }
 
-// put records an archive, drops those that are gone, and writes the file. It is for Dir.Run
-// alone, so that the files are written in the order of the calls; nobody else waits for that.
+// put records an archive, drops archives that are gone, and writes the file. Only Dir.Run
+// may call it, so that the files are written in the order of the calls; nobody else waits
+// for that.
 func (s *state) put(path string, r record) error {
 	there := map[string]record{path: r}
 	for p, known := range s.all() {
@@ -98,7 +99,7 @@ func (s *state) put(path string, r record) error {
 	return s.write(stateFile{Version: 1, Files: there})
 }
 
-// all returns what is known. It is read-only: put makes another map.
+// all returns the known archives. The map is read-only: put makes another one.
 func (s *state) all() map[string]record {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,15 +40,15 @@ func openStream(ctx context.Context, conn *grpc.ClientConn, kind string) (*strea
 	if err := client.Send(hello); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	// The acknowledgement; after a failed Send it is the reason.
+	// The acknowledgement, or the reason for a failed Send.
 	if _, err := client.Recv(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// send sends all of r, as much at a time as containerd grants, and closes its
-// side. It returns when that is done, when containerd needs no more, or with ctx.
+// send sends all of r, as much at a time as containerd grants, and closes its side. It
+// returns when that is done, when containerd needs no more, or when ctx ends.
 func (s *stream) send(ctx context.Context, r io.Reader) error {
 	defer s.client.CloseSend()
 	buf := make([]byte, sendChunk)

@@ -14,7 +14,8 @@ import (
 	"podd/internal/wake"
 )
 
-// watchMask: a file is complete when its writer closes it or when it is moved into place.
+// watchMask selects these events: a file is complete when its writer closes it or when it
+// is moved into place.
 const watchMask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 

@@ -16,25 +16,26 @@ import (
 	"podd/internal/pod"
 )
 
-// Accounts are the service accounts of a cluster. Both methods block for seconds at most.
+// Accounts gives access to the service accounts of a cluster. Both methods block for
+// seconds at most.
 type Accounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	RequestToken(ctx context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// NoAccounts is for a node without a cluster: plugins get no tokens.
+// NoAccounts serves a node without a cluster: plugins get no tokens.
 var NoAccounts Accounts
 
-// account is the service account for which a plugin finds credentials (KEP-4412).
+// account is a service account for which a plugin finds credentials (KEP-4412).
 type account struct {
 	Source      pod.CredentialSource
-	Annotations map[string]string // those that the plugin wants
-	Pod         string            // the pod's UID, where a token is no one else's
+	Annotations map[string]string // the ones that the plugin wants
+	Pod         string            // the pod's UID, if the token belongs to no other pod
 	pod         *v1.Pod
 }
 
-// accountName is the service account of a pod of the cluster. The node's own pods have none:
-// the apiserver gives no tokens for them.
+// accountName returns the service account of a pod of the cluster. The node's own pods have
+// none: the apiserver gives no tokens for them.
 func accountName(p *v1.Pod) string {
 	if pod.IsStatic(p) {
 		return ""
@@ -42,8 +43,9 @@ func accountName(p *v1.Pod) string {
 	return p.Spec.ServiceAccountName
 }
 
-// account returns the service account of a pod as the plugin wants it: nil for none, which is
-// right where the plugin does not require one. ok is false if the plugin is not to be asked.
+// account returns the service account of a pod as the plugin wants it. It is nil for none,
+// which is correct if the plugin does not require one. ok is false if the plugin must not
+// be asked.
 func (p *provider) account(ctx context.Context, of *v1.Pod) (a *account, ok bool, err error) {
 	want, name := p.config.TokenAttributes, accountName(of)
 	switch {
@@ -77,7 +79,7 @@ func (p *provider) account(ctx context.Context, of *v1.Pod) (a *account, ok bool
 	return a, true, nil
 }
 
-// scope is whose credentials a cache entry has; empty for everybody's.
+// scope identifies the owner of a cache entry's credentials; empty if they are everybody's.
 func (a *account) scope() string {
 	if a == nil {
 		return ""
@@ -100,7 +102,7 @@ func (a *account) source() pod.CredentialSource {
 	return a.Source
 }
 
-// token requests the token that the plugin gets, bound to the pod; empty without an account.
+// token requests the token for the plugin, bound to the pod; empty without an account.
 func (p *provider) token(ctx context.Context, a *account) (token string, expires time.Time, err error) {
 	if a == nil {
 		return "", time.Time{}, nil
@@ -118,10 +120,10 @@ func (p *provider) token(ctx context.Context, a *account) (token string, expires
 	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
 }
 
-// maxKnown bounds how many pods' accounts are remembered.
+// maxKnown bounds the number of pods with remembered accounts.
 const maxKnown = 1000
 
-// remember records the accounts by which a pod has found credentials, for Own.
+// remember records the accounts that gave a pod credentials, for Own.
 func (k *Keyring) remember(p *v1.Pod, auths []pod.RegistryAuth) {
 	for i := range auths {
 		if !auths[i].Source.Account {
@@ -140,9 +142,9 @@ func (k *Keyring) remember(p *v1.Pod, auths []pod.RegistryAuth) {
 	}
 }
 
-// ByAccount returns the service account, as namespace/name, whose tokens plugins get for an
-// image and a pod, and empty if they get none: pods of other accounts may not have the
-// credentials that they return.
+// ByAccount returns the service account, as namespace/name, for which plugins get tokens
+// for an image and a pod; empty if they get none. Pods of other accounts may not have the
+// credentials that these plugins return.
 func (k *Keyring) ByAccount(ref string, p *v1.Pod) string {
 	name := accountName(p)
 	if k.cfg.Providers == nil || name == "" {

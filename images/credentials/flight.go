@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// flights runs one call for each key at a time. Many may wait for one: it goes on while
-// anybody does, and ends with the last.
+// flights runs one call for each key at a time. Many callers may wait for one call: it goes
+// on while anybody waits, and ends when the last one gives up.
 type flights struct {
 	mu  sync.Mutex
 	all map[string]*flight
@@ -21,8 +21,8 @@ type flight struct {
 	err     error
 }
 
-// do returns what a call returns, or ctx's cause. Whoever gives up last cancels the call and
-// waits for its end, so that no plugin outlives podd.
+// do returns the result of a call, or ctx's cause. The last caller to give up cancels the
+// call and waits for its end, so that no plugin outlives podd.
 func (f *flights) do(ctx context.Context, key string, call func(context.Context) (*answered, error)) (*answered, error) {
 	own := f.join(ctx, key, call)
 	select {
@@ -37,7 +37,7 @@ func (f *flights) do(ctx context.Context, key string, call func(context.Context)
 	return nil, context.Cause(ctx)
 }
 
-// join counts the caller among those who wait for a key's call, and begins it for the first.
+// join adds the caller to those who wait for a key's call. The first one starts it.
 func (f *flights) join(ctx context.Context, key string, call func(context.Context) (*answered, error)) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +45,7 @@ func (f *flights) join(ctx context.Context, key string, call func(context.Contex
 		own.waiting++
 		return own
 	}
-	// The others must get the answer if the one who began gives up.
+	// The others must get the answer even if the caller that began it gives up.
 	shared, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	own := &flight{waiting: 1, cancel: cancel, done: make(chan struct{})}
 	if f.all == nil {
@@ -63,7 +63,7 @@ func (f *flights) join(ctx context.Context, key string, call func(context.Contex
 	return own
 }
 
-// leave says whether the caller was the last. Nobody joins the call any more then.
+// leave says whether the caller was the last. After that, nobody joins the call any more.
 func (f *flights) leave(key string, own *flight) (last bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 // authIndex finds credentials by an image's repository. The zero value is empty.
 type authIndex struct {
-	// keys are in reverse alphabetical order, so that of two with a common
-	// prefix the longer is tried first, and a name before a glob.
+	// keys are in reverse alphabetical order: of two with a common prefix, the longer is
+	// tried first, and a name is tried before a glob.
 	keys  []string
 	where map[string]location
 	auths map[string][]pod.RegistryAuth

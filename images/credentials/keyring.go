@@ -20,8 +20,8 @@ import (
 	"podd/internal/pod"
 )
 
-// secretPatience is how long a pull waits for the apiserver's first answer about the
-// Secrets that it is to use (the kubelet: a second, of a watch that has not synced).
+// secretPatience is how long a pull waits for the apiserver's first answer about its
+// Secrets (the kubelet waits a second for a watch that has not synced).
 const secretPatience = 2 * time.Second
 
 // maxDockerConfig is the maximum size of a docker configuration in bytes.
@@ -47,19 +47,18 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Keyring provides the node's credentials: those of a pod's own imagePullSecrets,
-// then those of the node's docker configuration, then those of the plugins. It is
-// safe for concurrent use.
+// Keyring provides credentials: those of a pod's own imagePullSecrets, then those of the
+// node's docker configuration, then those of the plugins. It is safe for concurrent use.
 type Keyring struct {
 	cfg Config
 	log *slog.Logger
 
 	mu sync.Mutex // guards everything below
-	// looked is the shape of the searched files when file was read.
+	// looked has the shapes of the searched files when file was read.
 	looked   map[string]fileShape
 	file     *dockerFile
 	problems []pod.Problem
-	// accounts are those by which pods have found credentials, by the pod's UID.
+	// accounts are the accounts that gave pods credentials, by the pod's UID.
 	accounts map[pod.UID]pod.CredentialSource
 }
 
@@ -77,10 +76,11 @@ func New(cfg Config) *Keyring {
 	return &Keyring{cfg: cfg, log: cfg.Log, file: &dockerFile{}, accounts: map[pod.UID]pod.CredentialSource{}}
 }
 
-// Lookup returns the credentials for an image reference and a pod, to be tried in
-// this order; none for an anonymous pull. It blocks for plugins, at most a minute
-// each, and for an apiserver that has not answered yet, at most secretPatience. An error
-// names the sources that failed; the credentials of the others are returned with it, and the pull should go on: the image may need none.
+// Lookup returns the credentials for an image reference and a pod, in the order in which to
+// try them; none for an anonymous pull. It blocks for plugins, at most a minute each, and
+// for an apiserver that has not answered yet, at most secretPatience. An error names the
+// sources that failed. It comes with the credentials of the others, and the pull should go
+// on: the image may need none.
 func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -106,9 +106,9 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 
 // Own returns the credentials for an image reference that come from the pod's own
 // imagePullSecrets, which other pods may not have, and the Source of those that Lookup has
-// found by its service account since podd started. It does not block; what cannot be used is
-// left out, and Lookup tells why. The error says which Secrets the apiserver has not said
-// anything of: there may be more credentials.
+// found by its service account since podd started. It does not block. It leaves out what
+// cannot be used; Lookup tells why. The error names the Secrets that the apiserver has not
+// answered about: there may be more credentials.
 func (k *Keyring) Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -145,14 +145,14 @@ func (k *Keyring) Problems() []pod.Problem {
 	return slices.Clone(k.problems)
 }
 
-// missingSecret is a Secret that a pod names, and why there is none.
+// missingSecret is a Secret that a pod names and that is missing, with the reason.
 type missingSecret struct {
 	name string
 	err  error
 }
 
-// fromSecrets returns the credentials of the Secrets that the pod names, and those that
-// are missing.
+// fromSecrets returns the credentials of the Secrets that the pod names, and the Secrets
+// that are missing.
 func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) (auths []pod.RegistryAuth, missing []missingSecret, err error) {
 	var index authIndex
 	var errs []error
@@ -177,9 +177,9 @@ func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) (auth
 	return index.lookup(repo), missing, errors.Join(errs...)
 }
 
-// TellMissing records an event of missing Secrets after a pull has failed. One that succeeds
-// without them has none: the registry did not ask (kubernetes/kubernetes#138432; the kubelet
-// of 1.36 records it before each pull).
+// TellMissing records an event about missing Secrets after a pull has failed. A pull that
+// succeeds without them gets no event: the registry did not ask
+// (kubernetes/kubernetes#138432; the kubelet of 1.36 records it before each pull).
 func (k *Keyring) TellMissing(ref string, p *v1.Pod) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil || k.cfg.Recorder == nil {
@@ -196,7 +196,7 @@ func (k *Keyring) TellMissing(ref string, p *v1.Pod) {
 	}
 }
 
-// atOnce is the context of a look that does not wait.
+// atOnce returns a context for a look that does not wait.
 func atOnce() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -205,9 +205,9 @@ func atOnce() context.Context {
 
 var errSecretEntries = errors.New("some of its entries are not used: each must have the format that docker login writes without a credential helper")
 
-// addSecret adds the credentials of a Secret of one of the two types that have
-// any, as from there; other types are ignored. Its errors quote nothing of it, not even the names
-// of registries, which may contain a password.
+// addSecret adds the credentials of a Secret of one of the two types that have any, marked
+// as from there; other types are ignored. Its errors quote nothing from the Secret, not
+// even the names of registries, which may contain a password.
 func addSecret(index *authIndex, s *v1.Secret, from pod.CredentialSource) error {
 	data, legacy := s.Data[v1.DockerConfigJsonKey], false
 	switch s.Type {

@@ -12,9 +12,8 @@ import (
 // image's name spells it (docker.io, or not at all).
 const dockerHub = "index.docker.io"
 
-// location is a registry or a part of one: a host, whose labels may be globs, a
-// port, and a path prefix. matchImages and the keys of docker's files have this
-// form.
+// location is a registry or a part of one: a host (its labels may be globs), a port, and a
+// path prefix. matchImages and the keys of docker's files have this form.
 type location struct {
 	parts      []string // labels of the host
 	port, path string

@@ -11,8 +11,8 @@ type providerMetrics struct {
 	duration *prometheus.HistogramVec
 }
 
-// newProviderMetrics registers metrics with the kubelet's names; hash is that
-// of the configuration.
+// newProviderMetrics registers metrics with the kubelet's names; hash is the hash of the
+// configuration.
 func newProviderMetrics(reg prometheus.Registerer, hash string) *providerMetrics {
 	m := &providerMetrics{
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -28,10 +28,10 @@ import (
 const (
 	// providerTimeout bounds a run of a plugin, as in the kubelet.
 	providerTimeout = time.Minute
-	// providerWait is how long its children may keep its output open after that.
+	// providerWait is how long a plugin's children may keep its output open after that.
 	providerWait = 2 * time.Second
-	// maxProviderOutput and maxProviderErrors limit how much of a plugin's
-	// output is kept, in bytes.
+	// maxProviderOutput and maxProviderErrors bound the part of a plugin's output that is
+	// kept, in bytes.
 	maxProviderOutput = 1 << 20
 	maxProviderErrors = 512
 	// globalKey is the cache key of credentials for every image.
@@ -45,15 +45,15 @@ type ProvidersConfig struct {
 	Config string
 	// BinDir has the plugins' executables.
 	BinDir string
-	// Accounts are those of the cluster, or NoAccounts.
+	// Accounts are the cluster's accounts, or NoAccounts.
 	Accounts   Accounts
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Providers are credential provider plugins: executables that read a request for
-// an image on standard input and respond with credentials (KEP-2133), those with tokenAttributes
-// for a pod's service account, of which they get a token (KEP-4412).
+// Providers are credential provider plugins: executables that read a request for an image
+// on standard input and respond with credentials (KEP-2133). Those with tokenAttributes
+// respond for a pod's service account, and get a token of that account (KEP-4412).
 type Providers struct {
 	log     *slog.Logger
 	all     []*provider
@@ -158,7 +158,7 @@ func (p *provider) matches(repo location) bool {
 }
 
 // provide returns cached credentials, or runs the plugin; from is the service account that
-// they are for, if the plugin asks for one.
+// the credentials belong to, if the plugin asks for one.
 func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths map[string]providerv1.AuthConfig, from pod.CredentialSource, err error) {
 	who, asked, err := p.account(ctx, of)
 	if err != nil || !asked {
@@ -192,14 +192,14 @@ func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths 
 	return got.Auth, who.source(), nil
 }
 
-// answered is a response, and when the token that it was given for expires; zero where that
-// does not matter.
+// answered is a response with the expiry of the token that the plugin got for it; zero if
+// the expiry does not matter.
 type answered struct {
 	*providerv1.CredentialProviderResponse
 	expires time.Time
 }
 
-// bounded is how long a response may be kept.
+// bounded returns how long a response may be kept.
 func (a *answered) bounded(keep time.Duration) time.Duration {
 	if a.expires.IsZero() {
 		return keep

@@ -29,10 +29,9 @@ var (
 	providerVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "credentialprovider.kubelet.k8s.io/v1alpha1"}
 )
 
-// readProviders reads the configuration of credential provider plugins: a file,
-// or all *.json, *.yaml and *.yml of a directory, sorted by name. The hash is
-// that of their content, as in the kubelet's metric. The error lists all
-// problems.
+// readProviders reads the configuration of credential provider plugins: a file, or all
+// *.json, *.yaml and *.yml of a directory, sorted by name. The hash covers their content,
+// as in the kubelet's metric. The error lists all problems.
 func readProviders(path string, cluster bool) (all []configv1.CredentialProvider, hash string, err error) {
 	files, err := providerFiles(path)
 	if err != nil {

@@ -25,19 +25,20 @@ const (
 	sourcesPending = 10 * time.Second
 	// timeout bounds one collection.
 	timeout = 4 * time.Minute
-	// fullStep is how many bytes are freed for a pull that found the disk full
-	// although usage is below the thresholds.
+	// fullStep is how many bytes are freed for a pull that found the disk full while usage
+	// is below the thresholds.
 	fullStep = 2 << 30
 	// repeatEvents is the interval of events about a disk that stays full: every five
 	// minutes would be too often.
 	repeatEvents = 30 * time.Minute
 )
 
-// Runtime is what a Collector needs of the container runtime.
+// Runtime is the part of the container runtime that a Collector needs.
 type Runtime interface {
 	ListImages(ctx context.Context) ([]*pod.Image, error)
-	// ContainerImages returns the IDs and names of the images of all containers, dead
-	// ones included: those of podd's own, and those of other agents' containers.
+	// ContainerImages returns the IDs and names of the images of all containers, including
+	// dead ones: own are those of podd's containers, others those of other agents'
+	// containers.
 	ContainerImages(ctx context.Context) (own, others []string, err error)
 	// RemoveImage removes an image with all its names.
 	RemoveImage(ctx context.Context, image string) error
@@ -54,12 +55,13 @@ type Config struct {
 	Policy  Policy
 	// Disk reads the usage of the images' file system.
 	Disk func(ctx context.Context) (Disk, error)
-	// Wanted returns the images that manifests name and those of the image directory,
-	// and false until every source of pods is ready: nothing is removed before.
+	// Wanted returns the images that manifests name and those of the image directory. It
+	// returns false until every source of pods is ready: nothing is removed before.
 	Wanted func() ([]string, bool)
-	// Usage summarizes what uses the space on a disk that stays full.
+	// Usage summarizes what uses the space on a full disk.
 	Usage func(ctx context.Context) string
-	// Known is told, at each collection, the IDs of the images that the runtime had then.
+	// Known is called at each collection with the IDs of the images that the runtime had at
+	// that time.
 	Known      func(ids []string, began time.Time)
 	Recorder   Recorder
 	Log        *slog.Logger
@@ -75,7 +77,7 @@ type Collector struct {
 	poke    wake.Signal
 	all     chan chan<- reclaimed
 
-	// Run's own.
+	// The fields below belong to Run.
 	memory   map[string]record
 	shared   bool          // containers of other agents were seen
 	again    time.Duration // until the next collection, if that is sooner than usual
@@ -102,20 +104,21 @@ func New(cfg Config) *Collector {
 	return c
 }
 
-// Soon requests a collection since a pull found the disk full. If usage is below the
-// thresholds, it frees 2 GiB. It never blocks; several requests are one.
+// Soon requests a collection because a pull found the disk full. If usage is below the
+// thresholds, the collection frees 2 GiB. It never blocks; several requests count as one.
 func (c *Collector) Soon() {
 	c.poke.Notify()
 }
 
-// reclaimed is what a removal of all unused images came to.
+// reclaimed is the result of removing all unused images.
 type reclaimed struct {
 	removed int
 	err     error
 }
 
-// RemoveUnused removes every image that nobody uses, but for those younger than MinAge, as the
-// kubelet does with a full disk. removed is how many. It waits for Run, which does it, until ctx ends.
+// RemoveUnused removes every image that nobody uses, except those younger than MinAge, as
+// the kubelet does with a full disk, and returns how many it removed. It waits for Run,
+// which does the work, until ctx ends.
 func (c *Collector) RemoveUnused(ctx context.Context) (removed int, err error) {
 	answer := make(chan reclaimed, 1)
 	select {
@@ -137,7 +140,7 @@ func (c *Collector) removeAll(ctx context.Context) (r reclaimed) {
 	defer cancel()
 	wanted, complete := c.cfg.Wanted()
 	in, err := c.observe(ctx, wanted, time.Now())
-	if err != nil || !complete { // whose images are wanted is not known yet
+	if err != nil || !complete { // not all images that are wanted are known yet
 		return reclaimed{err: err}
 	}
 	removable, _, _ := in.removable()
@@ -157,8 +160,8 @@ func (c *Collector) removeAll(ctx context.Context) (r reclaimed) {
 // is ready.
 func (c *Collector) Run(ctx context.Context) error {
 	if c.cfg.Policy.High >= 100 && c.cfg.Policy.MaxAge == 0 {
-		// Disabled, as in the kubelet, but for a full disk: how old images are counts from
-		// here on.
+		// Disabled, as in the kubelet, except when a disk is full: the age of images counts
+		// from here on.
 		wanted, _ := c.cfg.Wanted()
 		if _, err := c.observe(ctx, wanted, time.Now()); err != nil {
 			c.log.Debug("cannot list images: their age counts from the next time", "error", err)
@@ -205,8 +208,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// collectAndReport collects once and reports errors: the second one in a row as an
-// event, as the kubelet does.
+// collectAndReport collects once and reports errors. The second error in a row becomes an
+// event, as in the kubelet.
 func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -295,8 +298,8 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 	return in, nil
 }
 
-// makeRoom removes images one by one until the file system has enough room. Their sizes
-// do not tell how much that frees: layers are shared, and sizes are those of compressed
+// makeRoom removes images one by one until the file system has enough room. Their sizes do
+// not tell how much a removal frees: layers are shared, and sizes are those of compressed
 // layers.
 func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young int) error {
 	disk, err := c.cfg.Disk(ctx)
@@ -359,8 +362,8 @@ func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error 
 	return nil
 }
 
-// stillFull reports that there is not enough room although no unused image is left, and
-// what uses the space.
+// stillFull reports that there is not enough room although no unused image is left. It also
+// reports what uses the space.
 func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
 	var freed uint64
 	if now.Available > before.Available {

@@ -1,5 +1,5 @@
-// Package gc removes unused images: those unused for longest first when their file
-// system runs full, and at any time those that are too old.
+// Package gc removes unused images: when their file system is nearly full, those unused for
+// longest first, and at any time those that are too old.
 //
 //	Collector.Run, every 5 minutes ──► images and their users ──► input.removable   pure: which may be removed, in order
 //	   ▲ Soon: a pull found the disk full                            │
@@ -8,9 +8,9 @@
 //
 // Promises:
 //
-//   - An image that a container, dead or alive, was created from, that a manifest
-//     names or that the image directory holds is never removed, used or not.
+//   - An image is never removed if a container, dead or alive, was created from it, if a
+//     manifest names it or if the image directory holds it, whether it is used or not.
 //   - Nothing is removed before every source of pods is ready.
-//   - On a runtime that other agents use too, only images that podd has used are
+//   - If other agents use the runtime too, only images that podd has used are
 //     removed.
 package gc

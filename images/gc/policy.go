@@ -10,19 +10,18 @@ import (
 
 // Policy determines when unused images are removed.
 type Policy struct {
-	// High and Low are percentages of the images' file system: at High or above
-	// images are removed until usage is at Low. 100 for High disables this.
+	// High and Low are percentages of the images' file system: at High or above, images are
+	// removed until usage is at Low. 100 for High disables this.
 	High, Low int
 	// MinAge is how long an image is kept after it was first seen.
 	MinAge time.Duration
-	// MaxAge is how long an unused image is kept, however much room there is; 0
-	// means forever.
+	// MaxAge is how long an unused image is kept, no matter how much room there is; 0 means
+	// forever.
 	MaxAge time.Duration
-	// MinFree is in bytes: if less is free, images are removed whatever the
-	// percentages are, until a quarter more than that is free. It is at most a
-	// fifth of the file system; 0 disables it. The kubelet has no such setting:
-	// 15 % of a disk of 8 GiB do not hold one image and its unpacked layers
-	// (kubernetes/kubernetes#66961, #83668).
+	// MinFree is in bytes: if less is free, images are removed whatever the percentages
+	// are, until a quarter more than that is free. It is at most a fifth of the file
+	// system; 0 disables it. The kubelet has no such setting: 15 % of a disk of 8 GiB
+	// cannot hold one image and its unpacked layers (kubernetes/kubernetes#66961, #83668).
 	MinFree uint64
 }
 
@@ -51,17 +50,18 @@ func (p Policy) goal(d Disk) uint64 {
 	return want
 }
 
-// record is what podd remembers of an image while it exists.
+// record is what podd remembers about an image while it exists.
 type record struct {
 	firstSeen time.Time
-	// lastUsed is when a container of it was last seen; zero if not since podd
+	// lastUsed is when a container with this image was last seen; zero if not since podd
 	// started.
 	lastUsed time.Time
-	// mine: one of podd's containers or a manifest named it since podd started.
+	// mine says that one of podd's containers or a manifest has named it since podd
+	// started.
 	mine bool
 }
 
-// age is for how long the image is known to be unused.
+// age returns how long the image is known to be unused.
 func (u record) age(now time.Time) time.Duration {
 	if u.lastUsed.After(u.firstSeen) {
 		return now.Sub(u.lastUsed)
@@ -78,7 +78,7 @@ type input struct {
 	memory map[string]record // by image ID
 	policy Policy
 	now    time.Time
-	// shared: other agents use this runtime. Images that podd never used may be
+	// shared says that other agents use this runtime. Images that podd never used may be
 	// theirs, even while none of their containers uses them.
 	shared bool
 }

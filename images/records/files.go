@@ -15,8 +15,8 @@ import (
 
 const (
 	prefix = "sha256-"
-	// maxFile bounds a file that is read: a record of maxSecrets Secrets has some 30 KiB
-	// for each name of its image.
+	// maxFile bounds the size of a file: a record of maxSecrets Secrets has some 30 KiB for
+	// each name of its image.
 	maxFile = 4 << 20
 )
 
@@ -24,13 +24,13 @@ const (
 type files struct {
 	pulling checkpoint.Dir[kubeletv1beta1.ImagePullIntent]   // by image
 	pulled  checkpoint.Dir[kubeletv1beta1.ImagePulledRecord] // by the image's ID
-	// beforeWrite is a test's: it is called with a file's key.
+	// beforeWrite is for tests. It is called with a file's key.
 	beforeWrite func(key string) error
 }
 
 func newFiles(root string) files {
 	dir := filepath.Join(root, "image_manager")
-	// Durable: a record must not be lost where the image itself survives.
+	// Durable: a record must not be lost while the image itself survives.
 	format := checkpoint.Format{Codec: checkpoint.JSONLine, DirMode: 0o700, Durable: true, MaxBytes: maxFile}
 	naming := checkpoint.Hashed(prefix, sha256.Size)
 	return files{

@@ -9,8 +9,8 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Policy says for which images that are on the node a pod must have credentials. The zero
-// value is that of AlwaysVerify.
+// Policy says for which present images a pod must have credentials. The zero value is
+// AlwaysVerify.
 type Policy struct {
 	never, preloaded bool
 	names            map[string]bool

@@ -23,8 +23,8 @@ import (
 	"podd/internal/pod"
 )
 
-// maxSecrets is up to how many Secrets a record grows by those of pods that did not need
-// to pull (the kubelet's limit); each pull may add one.
+// maxSecrets is the number of Secrets up to which a record also takes those of pods that
+// did not need to pull (the kubelet's limit). Each pull may add one.
 const maxSecrets = 100
 
 // Config configures a Store; Log and Registerer may be nil.
@@ -33,22 +33,22 @@ type Config struct {
 	Root   string
 	Policy Policy
 	// Key makes hashes of credentials comparable with those of an earlier podd of this
-	// boot. Without it, one is made for this podd alone: a Secret that was renamed must
-	// then be shown to the registry again, and nothing else.
+	// boot. Without it, the Store makes one for this podd alone: then the only loss is that
+	// a Secret that was renamed must be shown to the registry again.
 	Key        []byte
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Store keeps the records of a node. It is safe for concurrent use; its methods block for
-// small files of the same image only.
+// Store keeps the records of a node. It is safe for concurrent use. Its methods block only
+// for small files of the same image.
 type Store struct {
 	cfg    Config
 	files  files
 	checks *prometheus.CounterVec
 
-	// images and ids order what is done with the files of one image, by name and by ID: a
-	// slow disk delays nobody else. Whoever needs both takes images' first.
+	// images and ids serialize the work on the files of one image, by name and by ID: a
+	// slow disk delays nobody else. A caller that needs both takes the one of images first.
 	images, ids keylock.Locks[string]
 
 	mu sync.Mutex
@@ -57,7 +57,7 @@ type Store struct {
 	pulling map[string]int
 }
 
-// hold waits for a lock, as long as it takes: writes to a disk cannot be given up.
+// hold waits for a lock, as long as it takes, because a write to a disk cannot be given up.
 func hold(l *keylock.Locks[string], key string) (release func()) {
 	release, _ = l.Lock(context.Background(), key)
 	return release
@@ -95,8 +95,8 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// Begin records that a pull of the image, by the name that the runtime gets, begins.
-// Each call is followed by one of Pulled or Failed. With an error the pull must not begin:
+// Begin records that a pull of the image begins, by the name that the runtime gets. Each
+// call is followed by one of Pulled or Failed. After an error the pull must not begin:
 // nobody would know afterwards that podd had pulled the image.
 func (s *Store) Begin(image string) error {
 	defer hold(&s.images, image)()
@@ -110,8 +110,8 @@ func (s *Store) Begin(image string) error {
 	return nil
 }
 
-// Pulled records that a pull has ended with the image of this ID, by these credentials;
-// nil for none. Those without a Source are the node's: every pod may use the image then.
+// Pulled records that a pull has ended with the image of this ID, by these credentials; nil
+// for none. Credentials without a Source are the node's: then every pod may use the image.
 func (s *Store) Pulled(image, id string, by *pod.RegistryAuth) {
 	defer hold(&s.images, image)()
 	if err := s.add(image, id, s.credentials(by)); err != nil {
@@ -140,7 +140,7 @@ func (s *Store) end(image string) {
 	s.count(image, -1)
 }
 
-// Interrupted returns the images whose pulls an earlier podd did not see the end of.
+// Interrupted returns the images with pulls that an earlier podd began but did not see end.
 func (s *Store) Interrupted() []string {
 	var begun, out []string
 	err := list(s.files.pulling, func(i kubeletv1beta1.ImagePullIntent) {
@@ -167,7 +167,7 @@ func (s *Store) interrupted(image string) bool {
 }
 
 // Arrived records that an interrupted pull did end with the image of this ID: podd has
-// pulled it, and nobody knows by whose credentials.
+// pulled it, but the credentials are unknown.
 func (s *Store) Arrived(image, id string) error {
 	defer hold(&s.images, image)()
 	if err := s.add(image, id, nil); err != nil {
@@ -179,11 +179,11 @@ func (s *Store) Arrived(image, id string) error {
 	return s.files.pulling.File(image).Remove()
 }
 
-// May reports whether a pod may use an image that is on the node, without pulling it
-// again: the policy does not ask, a pull with the node's credentials or without any has
-// succeeded, one for the pod's service account, or one with a Secret that is the pod's too:
-// one of the same name and UID, or with the same credentials. own are the pod's credentials, and it is only called if they
-// matter.
+// May reports whether a pod may use an image that is on the node, without pulling it again.
+// It may if the policy does not ask, or if a pull has succeeded with the node's credentials
+// or without any, for the pod's service account, or with a Secret that is the pod's too:
+// one of the same name and UID, or with the same credentials. own returns the pod's
+// credentials; it is called only if they matter.
 func (s *Store) May(image, id string, own func() []pod.RegistryAuth) bool {
 	result := s.may(image, id, own)
 	s.checks.WithLabelValues(result).Inc()
@@ -241,8 +241,8 @@ func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
 }
 
 // look returns the record of an image, and whether podd has pulled it or begun to. It looks
-// for the pull first: a pull that ends writes the record before it removes its own file, so
-// that one of the two is seen.
+// for the pull first: when a pull ends, it writes the record before it removes its own
+// file, so one of the two is always seen.
 func (s *Store) look(image, id string) (record *kubeletv1beta1.ImagePulledRecord, begun bool, err error) {
 	var unread error
 	if begun = s.count(image, 0) > 0; !begun {
@@ -255,9 +255,9 @@ func (s *Store) look(image, id string) (record *kubeletv1beta1.ImagePulledRecord
 	return record, begun || record != nil, err
 }
 
-// matches reports whether credentials are of a known service account, of a known Secret, or
-// equal to those of one. A Secret whose content has changed still counts: the registry knows
-// the same owner (KEP-2535).
+// matches reports whether credentials belong to a known service account or a known Secret,
+// or equal those of one. A Secret still counts after its content has changed: the registry
+// knows the same owner (KEP-2535).
 func matches(known, mine *kubeletv1beta1.ImagePullCredentials) bool {
 	for _, account := range mine.KubernetesServiceAccounts {
 		if slices.Contains(known.KubernetesServiceAccounts, account) {
@@ -280,7 +280,7 @@ func bySecret(a, b kubeletv1beta1.ImagePullSecret) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// credentials is what a record has of credentials.
+// credentials returns the part of credentials that a record holds.
 func (s *Store) credentials(auth *pod.RegistryAuth) *kubeletv1beta1.ImagePullCredentials {
 	if auth == nil || auth.Source == (pod.CredentialSource{}) {
 		return &kubeletv1beta1.ImagePullCredentials{NodePodsAccessible: true}
@@ -299,7 +299,7 @@ func (s *Store) credentials(auth *pod.RegistryAuth) *kubeletv1beta1.ImagePullCre
 func (s *Store) hash(auth pod.RegistryAuth) string {
 	auth.Source = pod.CredentialSource{}
 	content, err := json.Marshal(auth)
-	if err != nil { // of strings: cannot be
+	if err != nil { // of strings: cannot happen
 		return ""
 	}
 	mac := hmac.New(sha256.New, s.cfg.Key)
@@ -307,9 +307,8 @@ func (s *Store) hash(auth pod.RegistryAuth) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// add adds credentials to the record of an image, under the name by which a pod has
-// it; nil adds none, and makes the record if there is none. Nothing is written if nothing
-// changes.
+// add adds credentials to the record of an image, under the name by which a pod has it. nil
+// adds none, and makes the record if there is none. It writes nothing if nothing changes.
 func (s *Store) add(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
 	defer hold(&s.ids, id)()
 	named, err := withoutTag(image)
@@ -367,8 +366,8 @@ func merge(known, more kubeletv1beta1.ImagePullCredentials) (kubeletv1beta1.Imag
 	return known, changed
 }
 
-// Prune removes the records of images that the runtime does not have: ids are those that it
-// had at began or later. Newer records stay.
+// Prune removes the records of images that the runtime does not have; ids are the images
+// that it had at began or later. Newer records stay.
 func (s *Store) Prune(ids []string, began time.Time) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
