@@ -64,8 +64,8 @@ func loadClaims(cfg Config) claimTable {
 	return t
 }
 
-// newBindings is durable: what a pod writes to its volume next may survive a power failure,
-// after which no other claim may get the volume.
+// newBindings is durable: what a pod then writes to its volume may survive a power failure,
+// and afterwards no other claim may get the volume.
 func newBindings(path string) checkpoint.File[bindingsFile] {
 	return checkpoint.File[bindingsFile]{Path: path, Format: checkpoint.Format{Codec: checkpoint.JSONLine, DirMode: 0o750, Durable: true}, Check: func(f *bindingsFile) error {
 		if f.Version != bindingsVersion {

@@ -17,8 +17,8 @@ import (
 	"podd/internal/pod"
 )
 
-// maxTrustAnchors bounds what one projection of trust bundles may have, in bytes: ten
-// bundles of the greatest size that an apiserver stores, or some thousand authorities.
+// maxTrustAnchors bounds one projection of trust bundles, in bytes: ten bundles of the
+// greatest size that an apiserver stores, or some thousand authorities.
 const maxTrustAnchors = 10 << 20
 
 // followBundles is followOne for ClusterTrustBundles.
@@ -44,10 +44,10 @@ func (s *Store) followBundles(ctx context.Context, key pod.ObjectKey, f *followe
 }
 
 // TrustAnchors returns the certificates of a projection's ClusterTrustBundles as PEM
-// (KEP-3257): each once, without headers and what is written around them, in an order that
-// depends on them alone. Upstream shuffles them at each start, so that nobody relies on
-// their order; a restart of podd changes no file. The error for bundles that are missing
-// says which; the pod is Changed when they are there.
+// (KEP-3257): each once, without headers and surrounding text, in an order that depends
+// only on the certificates. Upstream shuffles them at each start, so that nobody relies on
+// their order; with podd, a restart changes no file. The error for missing bundles says
+// which; Changed is called for the pod when they are there.
 func (s *Store) TrustAnchors(p *v1.Pod, of *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	if !pod.FromCluster(p) {
 		return nil, errors.New("cannot project clusterTrustBundle: this pod is of a manifest, and trust bundles are for pods of the cluster")
@@ -62,7 +62,7 @@ func (s *Store) TrustAnchors(p *v1.Pod, of *v1.ClusterTrustBundleProjection) ([]
 	return normalize(bundles)
 }
 
-// bundles returns those that a projection selects: at least one.
+// bundles returns the bundles that a projection selects: at least one.
 func (s *Store) bundles(of *v1.ClusterTrustBundleProjection) ([]pod.TrustBundle, error) {
 	if of.Name != nil {
 		bundles, err := s.bundlesOf(pod.ObjectKey{Kind: pod.KindClusterTrustBundle, Name: *of.Name, Cluster: true})

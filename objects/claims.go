@@ -17,7 +17,7 @@ import (
 	"podd/objects/claims"
 )
 
-// claimTable has the bindings of claims and volumes. Store.mu guards it.
+// claimTable holds the bindings of claims and volumes. Store.mu guards it.
 type claimTable struct {
 	node map[string]string
 	// bound and unseen are as in claims.Input.
@@ -31,11 +31,12 @@ type claimTable struct {
 	made []claims.Claim
 	// now is the current result of claims.Bind.
 	now claims.Result
-	// problems are problems of claims, broken a problem of the file.
+	// problems are problems of claims; broken is a problem of the file.
 	problems, broken []pod.Problem
 
 	file checkpoint.File[bindingsFile]
-	// version counts changes of what is to be on disk; saved is the version on disk.
+	// version counts changes of the bindings that must be saved; saved is the version on
+	// disk.
 	version, saved int
 }
 
@@ -128,8 +129,8 @@ func (s *Store) bindLocked() {
 	s.findRenamedLocked()
 }
 
-// findRenamedLocked updates the problems of claims whose volumeName is not the volume that
-// they are bound to: as in upstream, the spec of a bound claim is immutable.
+// findRenamedLocked updates the problems of claims that name another volume than the one
+// that they are bound to: as in upstream, the spec of a bound claim is immutable.
 func (s *Store) findRenamedLocked() {
 	t := &s.claims
 	old := t.problems
@@ -158,9 +159,9 @@ func (s *Store) findRenamedLocked() {
 	slices.SortFunc(t.problems, func(a, b pod.Problem) int { return strings.Compare(a.Object, b.Object) })
 }
 
-// Claim returns what one of the pod's volumes with a claim (pod.ClaimName) is bound to.
-// The errors are the kubelet's, and add why the claim is not bound. The error for a
-// missing claim is of class pod.ErrNotFound. It does not block.
+// Claim returns the volume that one of the pod's volumes with a claim (pod.ClaimName) is
+// bound to. The errors are the kubelet's, and add why the claim is not bound. The error for
+// a missing claim is of class pod.ErrNotFound. It does not block.
 func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	if pod.FromCluster(p) {
 		return s.remoteClaim(p, v)
@@ -223,10 +224,10 @@ func elsewhere(volume, why string) error {
 // errInUse is upstream's error (operationexecutor).
 var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// Use says that the pod is about to use what Claim returned, and returns once the binding
-// is on disk. It fails for a ReadWriteOncePod volume that another pod holds; hasLeft says
-// whether that pod has nothing on the node any more, and so no longer holds it. It blocks
-// as long as the disk takes.
+// Use says that the pod is about to use the volume that Claim returned, and returns once
+// the binding is on disk. It fails for a ReadWriteOncePod volume that another pod holds;
+// hasLeft says whether that pod has nothing on the node any more, and so no longer holds
+// it. It blocks as long as the disk takes.
 func (s *Store) Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) error {
 	name := b.Volume.Name
 	holders := s.claims.holders

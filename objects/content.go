@@ -31,9 +31,9 @@ func keyOf(cfg *Config) (key []byte, epoch string) {
 	return cfg.Key, hex.EncodeToString(h.Sum(nil)[:size])
 }
 
-// contentOf returns a keyed hash of what a pod can see of an object: its data, a Secret's
-// type, the spec and labels of a volume or claim. Without the key, the hash of a Secret
-// reveals nothing about it.
+// contentOf returns a keyed hash of the part of an object that a pod can see: its data, a
+// Secret's type, the spec and labels of a volume or claim. Without the key, the hash of a
+// Secret reveals nothing about it.
 func (s *Store) contentOf(o *pod.Object) uint64 {
 	h := hmac.New(sha256.New, s.key)
 	add := func(text string) {

@@ -1,6 +1,6 @@
 // Package objects stores the ConfigMaps, Secrets, PersistentVolumes and claims that pods
-// need, and notifies the pods whose objects have changed. The objects come from the
-// sources of manifests; their use (variables, volumes, pulls) is up to other packages.
+// need, and notifies pods when their objects change. The objects come from the sources of
+// manifests; other packages use them (variables, volumes, pulls).
 //
 //	podconfig ─Replace─► Store ─ConfigMap, Secret, Claim─► podenv, volumes, images/credentials
 //	                      │ ▲
@@ -19,7 +19,6 @@
 //   - An immutable object keeps its content until it is removed, as the API promises.
 //   - No error, log, metric or list contains a value of a Secret.
 //
-// An apiserver has more objects than one node needs; of those, only the objects that
-// registered pods reference will be watched, from the first Register to the last
-// Unregister.
+// An apiserver has more objects than one node needs. podd watches only the objects that
+// registered pods reference, from the first Register to the last Unregister.
 package objects

@@ -81,7 +81,7 @@ func (s *Store) unuseLocked(uid pod.UID, keys []pod.ObjectKey) {
 }
 
 // Contents returns a hash of the content of each existing object that a registered pod
-// references (pod.Contents). It does not cover what a claim is bound to.
+// references (pod.Contents). It does not cover the volume that a claim is bound to.
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +96,8 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	return all
 }
 
-// hasContent says that a pod is to be restarted when an object of a kind changes, if it
-// asks for that: not for a claim, a driver, or authorities, which programs read again.
+// hasContent says whether a change of an object of that kind restarts a pod, if the pod
+// asks for that: not a claim, a driver, or authorities, which programs read again.
 func hasContent(kind string) bool {
 	switch kind {
 	case pod.KindPersistentVolumeClaim, pod.KindCSIDriver, pod.KindRuntimeClass, pod.KindClusterTrustBundle, pod.KindTrustBundlesOf:
@@ -106,8 +106,8 @@ func hasContent(kind string) bool {
 	return true
 }
 
-// Epoch identifies the key of the hashes that Contents returns: hashes from Stores with
-// the same epoch are comparable. It is empty if the key is this Store's own.
+// Epoch identifies the key of the hashes that Contents returns: hashes from Stores with the
+// same epoch are comparable. It is empty if only this Store has the key.
 func (s *Store) Epoch() string { return s.epoch }
 
 // Use is an object and the pods that reference it.
@@ -115,8 +115,8 @@ type Use struct {
 	*pod.Object
 	// Pods are pods as namespace/name, sorted.
 	Pods []string
-	// Since is when this Store's sources first noticed an object of that key; an edit
-	// leaves it.
+	// Since is when this Store's sources first noticed an object of that key; an edit does
+	// not change it.
 	Since time.Time
 }
 

@@ -13,40 +13,41 @@ import (
 	"podd/internal/pod"
 )
 
-// Remote has the objects of an apiserver. Each Follow calls set with the object of
-// that name, if there is one, as soon as that is known and after each change, and with the
-// reason while it cannot be known. Calls never overlap. They block until ctx ends.
+// Remote follows the objects of an apiserver. Each Follow method calls set with the object
+// of that name, if there is one, as soon as that is known and after each change. While it
+// cannot be known, it calls set with the reason. Calls of set never overlap. The methods
+// block until ctx ends.
 type Remote interface {
 	FollowConfigMap(ctx context.Context, namespace, name string, set func([]*v1.ConfigMap, error))
 	FollowSecret(ctx context.Context, namespace, name string, set func([]*v1.Secret, error))
 	FollowCSIDriver(ctx context.Context, name string, set func([]*storagev1.CSIDriver, error))
 	FollowRuntimeClass(ctx context.Context, name string, set func([]*nodev1.RuntimeClass, error))
 	// FollowTrustBundles follows the ClusterTrustBundle of a name, or all of a signer: one
-	// of both is empty.
+	// of the two is empty.
 	FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1beta1.ClusterTrustBundle, error))
 	ClaimReader
 }
 
-// NoRemote is for a node without an apiserver: all objects are those of manifests.
+// NoRemote serves a node without an apiserver: all objects come from manifests.
 var NoRemote Remote
 
 // followed is an object of an apiserver that a registered pod references. Store.mu guards
 // it.
 type followed struct {
 	stop context.CancelFunc
-	// known: the apiserver has answered; entry is its last answer, without an object if it
-	// has none.
+	// known says that the apiserver has answered; entry is its last answer, without an
+	// object if it has none.
 	known bool
 	entry entry
-	// err is why the apiserver does not answer.
+	// err says why the apiserver does not answer.
 	err error
 }
 
-// errNotAsked is the error of an object of which the apiserver has not said anything yet.
+// errNotAsked is the error for an object that the apiserver has not answered about yet.
 var errNotAsked = fmt.Errorf("is not known yet: %w", pod.ErrAwaited)
 
-// unknownLocked returns why it cannot be said whether there is an object,
-// pod.ErrUnknown while the apiserver is away; nil if it can.
+// unknownLocked returns the reason why podd cannot say whether an object exists,
+// pod.ErrUnknown while the apiserver is away; nil if it can say.
 func (s *Store) unknownLocked(key pod.ObjectKey) error {
 	if !key.Cluster {
 		return nil
@@ -60,7 +61,7 @@ func (s *Store) unknownLocked(key pod.ObjectKey) error {
 	return nil
 }
 
-// entryLocked returns what is known of an object; nothing for one that does not exist.
+// entryLocked returns what is known about an object; it is empty for a missing one.
 func (s *Store) entryLocked(key pod.ObjectKey) entry {
 	if !key.Cluster {
 		return s.entries[key]
@@ -71,12 +72,13 @@ func (s *Store) entryLocked(key pod.ObjectKey) entry {
 	return entry{}
 }
 
-// follows says that an object is one to follow.
+// follows says whether an object must be followed.
 func (s *Store) follows(key pod.ObjectKey) bool {
 	return s.remote != NoRemote && key.Cluster && key.Kind != pod.KindPersistentVolumeClaim
 }
 
-// followsLocked says that what is followed is what registered pods reference.
+// followsLocked says whether exactly the objects that registered pods reference are
+// followed.
 func (s *Store) followsLocked() bool {
 	if s.remote == NoRemote {
 		return true
@@ -94,7 +96,8 @@ func (s *Store) followsLocked() bool {
 	return n == len(s.followed) && !s.claimsToReadLocked()
 }
 
-// follow begins to follow what registered pods reference by now, and ends what none does.
+// follow starts to follow the objects that registered pods now reference, and stops
+// following the others.
 func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +122,8 @@ func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
 	s.readClaimsLocked(ctx, work)
 }
 
-// followOne follows an object until ctx ends. One that is immutable need not be followed
-// any further.
+// followOne follows an object until ctx ends. An immutable object need not be followed any
+// further.
 func (s *Store) followOne(ctx context.Context, key pod.ObjectKey, f *followed) {
 	switch key.Kind {
 	case pod.KindClusterTrustBundle, pod.KindTrustBundlesOf:
@@ -136,7 +139,7 @@ func (s *Store) followOne(ctx context.Context, key pod.ObjectKey, f *followed) {
 	}
 }
 
-// answers passes what the apiserver says of one object to answered.
+// answers passes the apiserver's answers about one object to answered.
 func answers[T any](s *Store, key pod.ObjectKey, f *followed, object func(T) pod.Object) func([]T, error) {
 	return func(all []T, err error) {
 		var o *pod.Object
@@ -148,8 +151,8 @@ func answers[T any](s *Store, key pod.ObjectKey, f *followed, object func(T) pod
 	}
 }
 
-// answered records what the apiserver says of an object. While it does not answer, the last
-// answer counts.
+// answered records the apiserver's answer about an object. While it does not answer, its
+// last answer counts.
 func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,13 +182,14 @@ func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err erro
 	}
 }
 
-// newsLocked lets await look again.
+// newsLocked makes await look again.
 func (s *Store) newsLocked() {
 	close(s.news)
 	s.news = make(chan struct{})
 }
 
-// await blocks until done, which is called with the lock held, or until ctx ends.
+// await blocks until done returns true, or until ctx ends. It calls done with the lock
+// held.
 func (s *Store) await(ctx context.Context, done func() bool) {
 	for {
 		s.mu.Lock()
@@ -203,7 +207,7 @@ func (s *Store) await(ctx context.Context, done func() bool) {
 }
 
 // awaitKnown blocks until the apiserver has answered about an object that a registered pod
-// references, or cannot, or until ctx ends.
+// references, or cannot answer, or until ctx ends.
 func (s *Store) awaitKnown(ctx context.Context, key pod.ObjectKey) {
 	if !key.Cluster {
 		return

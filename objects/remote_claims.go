@@ -18,49 +18,50 @@ import (
 	"podd/objects/claims"
 )
 
-// ClaimReader reads single claims and volumes of an apiserver, which is all that an
-// apiserver's Node authorizer lets a node do with them: it cannot watch them. Both block
-// until the apiserver has answered.
+// ClaimReader reads single claims and volumes of an apiserver. An apiserver's Node
+// authorizer allows a node no more: it cannot watch them. Both methods block until the
+// apiserver has answered.
 type ClaimReader interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
 const (
-	// freshFor is how long an answer is good for another attempt to use a volume.
+	// freshFor is how long an answer is valid for another attempt to use a volume.
 	freshFor = time.Second
-	// unrelated is how long the apiserver may take to notice that a pod is this node's:
-	// before that, it forbids to read the pod's claims.
+	// unrelated is how long the apiserver may take to notice that a pod is this node's.
+	// Before that, it forbids the node to read the pod's claims.
 	unrelated = 2 * time.Second
 )
 
-// readAgain is the time until a claim that is not bound is read again. Claims are rarely waited
-// for: the scheduler does so before it chooses a node.
+// readAgain is the delay before a claim that is not bound is read again. podd rarely waits
+// for claims: the scheduler does so before it chooses a node.
 var readAgain = wake.Backoff{First: 250 * time.Millisecond, Last: 4 * time.Second}
 
 // protection is the finalizer that keeps a claim while pods use it.
 const protection = "kubernetes.io/pvc-protection"
 
-// claimUse is a pod's use of a claim. Each pod reads its claims itself, as with a kubelet: a
+// claimUse is a pod's use of a claim. podd reads a claim for each pod, as a kubelet does: a
 // claim that was bound when an earlier pod came may be on its way out.
 type claimUse struct {
 	uid             pod.UID
 	namespace, name string
 }
 
-// remoteClaim is what the apiserver says of a claim. Store.mu guards it.
+// remoteClaim is the apiserver's answer about a claim. Store.mu guards it.
 type remoteClaim struct {
-	// wanted: somebody is to read it; stop ends who does, and is nil while nobody does.
+	// wanted says that the claim should be read. stop ends the goroutine that reads it, and
+	// is nil while there is none.
 	wanted bool
 	stop   context.CancelFunc
-	// read is when the last answer came; zero before the first. bound is what the claim is
-	// bound to, and err why it cannot be used.
+	// read is when the last answer came; zero before the first. bound is the volume that
+	// the claim is bound to; err says why it cannot be used.
 	read  time.Time
 	bound pod.BoundVolume
 	err   error
 }
 
-// needClaimsLocked sets which claims a pod needs, by its keys.
+// needClaimsLocked sets the claims that a pod needs, by its keys.
 func (s *Store) needClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
 	if s.remote == NoRemote {
 		return
@@ -88,8 +89,8 @@ func (c *remoteClaim) end() {
 	}
 }
 
-// needMoreLocked has the pod use its keys and what the volumes of its claims name: their
-// driver, and its Secrets.
+// needMoreLocked makes the pod use its keys and the objects that the volumes of its claims
+// name: their driver, and its Secrets.
 func (s *Store) needMoreLocked(uid pod.UID) {
 	r, registered := s.pods[uid]
 	if !registered {
@@ -122,7 +123,7 @@ func namedBy(v *v1.PersistentVolume) (keys []pod.ObjectKey) {
 	return keys
 }
 
-// claimsToReadLocked says whether a claim is to be read and nobody does.
+// claimsToReadLocked says whether a claim should be read but nobody reads it.
 func (s *Store) claimsToReadLocked() bool {
 	for _, c := range s.remoteClaims {
 		if c.wanted && c.stop == nil {
@@ -132,7 +133,7 @@ func (s *Store) claimsToReadLocked() bool {
 	return false
 }
 
-// readClaimsLocked begins to read the claims that are wanted.
+// readClaimsLocked starts to read the claims that are wanted.
 func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
 	for use, c := range s.remoteClaims {
 		if !c.wanted || c.stop != nil {
@@ -166,7 +167,7 @@ func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
 }
 
 // lookUp reads a claim and the volume that it is bound to. Its errors are the kubelet's
-// (pkg/kubelet/volumemanager/populator), but for a claim that has lost its volume.
+// (pkg/kubelet/volumemanager/populator), except for a claim that has lost its volume.
 func (s *Store) lookUp(ctx context.Context, use claimUse) (b pod.BoundVolume, err error) {
 	claim, err := s.remote.Claim(ctx, use.namespace, use.name)
 	if err != nil {
@@ -196,8 +197,9 @@ func (s *Store) lookUp(ctx context.Context, use claimUse) (b pod.BoundVolume, er
 	return pod.BoundVolume{Volume: volume, Claim: claim, Cluster: true}, nil
 }
 
-// claimAnswered records what the apiserver says of a claim, and says whether that is enough.
-// If the apiserver does not answer, its last answer counts, as long as the claim was bound.
+// claimAnswered records the apiserver's answer about a claim, and says whether that is
+// enough. If the apiserver does not answer, its last answer counts, as long as the claim
+// was bound.
 func (s *Store) claimAnswered(use claimUse, c *remoteClaim, bound pod.BoundVolume, err error) (enough bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,15 +222,15 @@ func (s *Store) claimAnswered(use claimUse, c *remoteClaim, bound pod.BoundVolum
 	return enough
 }
 
-// silent says that lookUp has failed since the apiserver did not answer.
+// silent says that lookUp has failed because the apiserver did not answer.
 func silent(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.Unwrap(err) != nil && !errors.As(err, &answer)
 }
 
-// AwaitClaim has the claim of one of the pod's volumes read, if what is known of it is
-// older than a second, and blocks until the apiserver has answered, or until ctx ends. It
-// does nothing for pods of manifests.
+// AwaitClaim has the claim of one of the pod's volumes read, if the last answer is older
+// than a second, and blocks until the apiserver has answered, or until ctx ends. It does
+// nothing for pods of manifests.
 func (s *Store) AwaitClaim(ctx context.Context, p *v1.Pod, v *v1.Volume) {
 	use := claimUse{p.UID, p.Namespace, pod.ClaimName(p, v)}
 	asked := time.Now()
@@ -284,8 +286,8 @@ func (s *Store) holdsLocked(key pod.ObjectKey, uid pod.UID) bool {
 	return c != nil && c.bound.Volume != nil && s.claims.remoteHolders[c.bound.Volume.Name] == uid
 }
 
-// dropHolders forgets pods that hold volumes of an apiserver and have left: unlike volumes of
-// manifests, nothing says when such a volume is gone.
+// dropHolders forgets pods that hold volumes of an apiserver and have left: unlike with
+// volumes of manifests, podd does not learn when such a volume is gone.
 func (s *Store) dropHolders(hasLeft func(pod.UID) bool) {
 	s.mu.Lock()
 	holders := maps.Clone(s.claims.remoteHolders)

@@ -18,7 +18,7 @@ import (
 	"podd/internal/wake"
 )
 
-// Listener is notified of a pod whose objects have changed. It must not block for long,
+// Listener is notified when a pod's objects have changed. It must not block for long,
 // because others are notified after it.
 type Listener interface {
 	Changed(uid pod.UID)
@@ -34,18 +34,18 @@ type Config struct {
 	Node    map[string]string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Remote has the objects of the pods of an apiserver, or is NoRemote.
+	// Remote follows the objects of the pods of an apiserver, or is NoRemote.
 	Remote Remote
 	// Labels returns the labels of the Node in the apiserver, or nil while they are not
-	// known: those that volumes of the apiserver select. It must not block. NoLabels is for a
-	// node without an apiserver.
+	// known. Volumes of the apiserver select by them. It must not block. Without an
+	// apiserver it is NoLabels.
 	Labels func() map[string]string
 	// Key, of KeySize bytes, makes the hashes of Contents comparable among all Stores
 	// that have it. Without it they are valid in this process only.
 	Key []byte
 }
 
-// NoLabels is for a node that is in no apiserver.
+// NoLabels serves a node without an apiserver.
 var NoLabels func() map[string]string
 
 // Store stores the node's ConfigMaps, Secrets, PersistentVolumes and claims. Its methods
@@ -69,15 +69,15 @@ type Store struct {
 	remoteClaims map[claimUse]*remoteClaim
 	// news is closed, and replaced, when the apiserver has answered.
 	news chan struct{}
-	// changed are the pods whose listeners are still to be called.
+	// changed are the pods with pending notifications.
 	changed  map[pod.UID]bool
 	problems []pod.Problem
 	claims   claimTable
 	saving   sync.Mutex // held while the bindings are written; taken before mu
 }
 
-// entry is an object with the hash of its content, and for one of a manifest since when there
-// has been an object with its key.
+// entry is an object with the hash of its content and, for an object of a manifest, the
+// time since which there has been an object with its key.
 type entry struct {
 	object  *pod.Object
 	content uint64
@@ -105,8 +105,8 @@ func New(cfg Config) *Store {
 }
 
 // Run notifies the listeners in their order, and then writes changed bindings to disk,
-// until ctx ends. The removal of a binding must be on disk, too: otherwise, after a
-// restart of podd, a new claim of the same name would get the old one's volume.
+// until ctx ends. The removal of a binding must also be on disk: otherwise, after a restart
+// of podd, a new claim of the same name would get the old one's volume.
 func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 	failed := ""
 	var followers sync.WaitGroup
@@ -172,8 +172,8 @@ func (s *Store) Replace(all []*pod.Object) {
 	s.pokeLocked()
 }
 
-// pokeLocked wakes Run if there are changes to notify of, bindings to write, or objects to
-// follow or to follow no longer.
+// pokeLocked wakes Run if there are notifications to send, bindings to write, or objects to
+// start or stop following.
 func (s *Store) pokeLocked() {
 	if len(s.changed) == 0 && s.claims.version == s.claims.saved && s.followsLocked() {
 		return
@@ -189,8 +189,8 @@ func (s *Store) changedLocked(key pod.ObjectKey) {
 	}
 }
 
-// immutableLocked returns the problem for a document that would change an immutable
-// object, which is rejected.
+// immutableLocked returns the problem for a rejected document: it would change an immutable
+// object.
 func (s *Store) immutableLocked(o *pod.Object) pod.Problem {
 	key := o.Key()
 	p := pod.Problem{
@@ -219,7 +219,7 @@ func (s *Store) Problems() []pod.Problem {
 	return slices.Concat(s.problems, s.claims.problems, s.claims.broken)
 }
 
-// ConfigMap returns a ConfigMap of a pod's namespace, from where the pod comes from: an
+// ConfigMap returns a ConfigMap of a pod's namespace from the source of the pod: an
 // apiserver or manifests. It must not be modified. The error for a missing one is of class
 // pod.ErrNotFound, with the kubelet's wording.
 func (s *Store) ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -239,7 +239,7 @@ func (s *Store) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
 	return o.Secret, nil
 }
 
-// SecretOf is like Secret, for one of any namespace that a volume of the pod names. It
+// SecretOf is like Secret, for a Secret of any namespace that a volume of the pod names. It
 // blocks until the apiserver has answered, or until ctx ends.
 func (s *Store) SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name, Cluster: pod.FromCluster(p)})
@@ -275,8 +275,8 @@ func (s *Store) CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storage
 	return o.Driver, nil
 }
 
-// KnownCSIDriver is CSIDriver for whoever cannot wait: while the apiserver has not answered,
-// the error is pod.ErrAwaited.
+// KnownCSIDriver is CSIDriver for a caller that cannot wait: while the apiserver has not
+// answered, the error is pod.ErrAwaited.
 func (s *Store) KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o, err := s.find(pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name, Cluster: pod.FromCluster(p)})
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Store) RuntimeClass(ctx context.Context, p *v1.Pod) (*nodev1.RuntimeCla
 	return o.Class, nil
 }
 
-// awaited returns an object once it is known whether there is one.
+// awaited returns an object once it is known whether it exists.
 func (s *Store) awaited(ctx context.Context, key pod.ObjectKey) (*pod.Object, error) {
 	s.awaitKnown(ctx, key)
 	return s.find(key)

@@ -16,12 +16,12 @@ type Key struct{ Namespace, Name string }
 // Ref refers to the claim that a volume is bound to.
 type Ref struct {
 	Key
-	// Owner is the pod if the claim is of an ephemeral volume; empty for a claim from a
-	// manifest.
+	// Owner is the pod if the claim belongs to an ephemeral volume; empty for a claim from
+	// a manifest.
 	Owner pod.UID
 }
 
-// Claim is a claim and, if it is of an ephemeral volume, the pod that owns it.
+// Claim is a claim and, for an ephemeral volume's, the pod that owns it.
 type Claim struct {
 	*v1.PersistentVolumeClaim
 	Owner pod.UID
