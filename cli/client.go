@@ -81,7 +81,7 @@ func (c *client) objects(ctx context.Context) (all []server.ObjectInfo, err erro
 	return all, err
 }
 
-// volumes returns where a pod's volumes are on the host.
+// volumes returns the host locations of a pod's volumes.
 func (c *client) volumes(ctx context.Context, uid pod.UID) ([]server.Volume, error) {
 	var answer server.Volumes
 	err := c.get(ctx, volumesPath, url.Values{"uid": {string(uid)}}, func(decode func(any) error) error { return decode(&answer) })
@@ -127,8 +127,7 @@ func (c *client) post(ctx context.Context, path string, query url.Values, v any)
 	return nil
 }
 
-// asked sends a request and returns the response, whatever it says; the caller closes its
-// body.
+// asked sends a request and returns the response with any status. The caller closes its body.
 func (c *client) asked(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -141,8 +140,7 @@ func (c *client) asked(ctx context.Context, method, path string, query url.Value
 	return resp, nil
 }
 
-// ask sends a request and returns a successful response; the caller closes its
-// body.
+// ask sends a request and returns a successful response. The caller closes its body.
 func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	resp, err := c.asked(ctx, method, path, query)
 	if err != nil {
@@ -156,8 +154,8 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values)
 	return nil, fmt.Errorf("request %s from the daemon: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
 }
 
-// get reads one response, or with watch one after the other, until ctx ends or
-// each returns an error. decode decodes the next one into its argument.
+// get reads one response, or with watch one after the other, until ctx ends or each returns an
+// error. decode decodes the next response into its argument.
 func (c *client) get(ctx context.Context, path string, query url.Values, each func(decode func(any) error) error) error {
 	watch := query.Has("watch")
 	resp, err := c.ask(ctx, http.MethodGet, path, query)
@@ -187,7 +185,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 	}
 }
 
-// explain says what to do when the daemon does not respond.
+// explain turns an error of the connection into advice for the user.
 func (c *client) explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):

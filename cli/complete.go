@@ -9,13 +9,13 @@ import (
 	"podd/server"
 )
 
-// completionTimeout is short, since the shell's prompt blocks: better no
-// completions than late ones.
+// completionTimeout is short because the shell's prompt blocks: no completions are better than
+// late ones.
 const completionTimeout = time.Second
 
-// CompletePods returns the names of the node's pods that begin with toComplete, of
-// one namespace or, if that is empty, of all; as namespace/name once a slash was
-// written. It returns none if podd does not respond within a second.
+// CompletePods returns the names of the node's pods that begin with toComplete. An empty
+// namespace means all namespaces. Once the user has typed a slash, the names have the form
+// namespace/name. It returns none if podd does not respond within a second.
 func CompletePods(ctx context.Context, stateDir, namespace, toComplete string) []string {
 	var names []string
 	for _, info := range podsToComplete(ctx, stateDir) {

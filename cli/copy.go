@@ -18,23 +18,22 @@ import (
 	"podd/server"
 )
 
-// CopyOptions are the options of podd cp, kubectl's.
+// CopyOptions are the options of podd cp. They are kubectl's.
 type CopyOptions struct {
 	StateDir, Namespace string
-	// From and To are files or directories: PATH of this machine, [NAMESPACE/]POD:PATH of a
-	// container. One of them is each.
+	// From and To are files or directories: PATH on this machine, or [NAMESPACE/]POD:PATH in a
+	// container. One must be of each form.
 	From, To string
-	// Container is one of the pod's; empty is the default one.
+	// Container is one of the pod's containers; empty means the default one.
 	Container string
-	// NoPreserve gives what is copied into a container the owner and the modes that new
-	// files have there.
+	// NoPreserve gives files copied into a container the owner and modes of new files there.
 	NoPreserve bool
-	// Retries is how often a copy from a container whose session breaks off is resumed;
-	// negative for as often as it takes.
+	// Retries is how often podd resumes a copy from a container after its session breaks off;
+	// negative means without limit.
 	Retries int
 }
 
-// place is where a file is: in a pod, or here if pod is empty.
+// place is the location of a file: in a pod, or here if pod is empty.
 type place struct{ pod, path string }
 
 func parsePlace(text string) (place, error) {
@@ -51,7 +50,7 @@ func parsePlace(text string) (place, error) {
 	return place{pod, in}, nil
 }
 
-// Run copies; what it left out, it says on errs.
+// Run copies. It reports skipped files on errs.
 func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 	from, err := parsePlace(o.From)
 	if err != nil {
@@ -64,7 +63,7 @@ func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 	if (from.pod == "") == (to.pod == "") {
 		return UsageErrorf("give one path of a pod, [NAMESPACE/]POD:PATH, and one of this machine")
 	}
-	if to.pod != "" { // before a pod is looked for
+	if to.pod != "" { // before looking for a pod
 		if _, err := os.Lstat(from.path); err != nil {
 			return err
 		}
@@ -85,20 +84,21 @@ func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 	return err
 }
 
-// noProgram says that a command was not run because the container has no such program. The
-// error comes over a session, from the runtime, as a text: that of Go's os/exec, which runc
-// and crun use.
+// noProgram reports whether a command did not run because the container has no such program.
+// The runtime's error comes over a session as text. The text is that of Go's os/exec, which
+// runc and crun use.
 func noProgram(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
 
-// target is a container in which commands are run.
+// target is a container to run commands in.
 type target struct {
 	client *client
-	path   string // of its sessions, after /exec
+	path   string // the sessions' path after /exec
 }
 
-// target finds a container of a pod. Which one it took is told on errs if there is a choice.
+// target finds a container of a pod. If there is a choice, it reports on errs which one it
+// took.
 func (c *client) target(ctx context.Context, podName, namespace, container string, errs io.Writer) (*target, error) {
 	info, err := c.onePod(ctx, podName, namespace)
 	if err != nil {
@@ -110,13 +110,12 @@ func (c *client) target(ctx context.Context, podName, namespace, container strin
 	return &target{c, sessionPath(info, container)}, nil
 }
 
-// sessionPath is where sessions of a container are, after /exec or /attach.
+// sessionPath returns the path of a container's sessions, after /exec or /attach.
 func sessionPath(info server.PodInfo, container string) string {
 	return fmt.Sprintf("/%s/%s/%s", url.PathEscape(info.Pod.Namespace), url.PathEscape(info.Pod.Name), url.PathEscape(container))
 }
 
-// run runs a command to its end. What it says on standard error is part of the error of a
-// command that failed.
+// run runs a command to its end. If the command fails, the error includes its standard error.
 func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...string) error {
 	said := &head{}
 	session := &command{stdin: in, stdout: out, stderr: said, outcomeWithin: 2 * time.Second}
@@ -139,7 +138,7 @@ func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...
 // commandError is the failure of a command that podd ran for its own purpose.
 type commandError struct {
 	name, how, said string
-	exited          bool // it told its exit code
+	exited          bool // the exit code is known
 }
 
 func (e *commandError) Error() string {
@@ -149,7 +148,7 @@ func (e *commandError) Error() string {
 	return fmt.Sprintf("%s in the container %s: %s", e.name, e.how, printable(e.said))
 }
 
-// head keeps the beginning of what is written to it.
+// head keeps the beginning of the text written to it.
 type head struct{ text []byte }
 
 func (h *head) Write(p []byte) (int, error) {
@@ -161,7 +160,7 @@ func (h *head) Write(p []byte) (int, error) {
 func (o *CopyOptions) upload(ctx context.Context, t *target, from, to string) error {
 	var failed *commandError
 	switch err := t.run(ctx, nil, io.Discard, "test", "-d", to); {
-	case err == nil: // into that directory
+	case err == nil: // copy into that directory
 		name, err := filepath.Abs(from)
 		if err != nil {
 			return err
@@ -193,12 +192,12 @@ func (o *CopyOptions) upload(ctx context.Context, t *target, from, to string) er
 	return err
 }
 
-// pack writes a file or a directory as an archive in which it is called name.
+// pack writes a file or directory into an archive under the given name.
 func pack(to io.Writer, from, name string) error {
 	archive := tar.NewWriter(to)
 	from = filepath.Clean(from)
 	if real, err := filepath.EvalSymlinks(from); err == nil {
-		from = real // what is named is copied, not a link to it
+		from = real // copy the named file, not a link to it
 	}
 	err := filepath.WalkDir(from, func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -225,7 +224,7 @@ func packOne(archive *tar.Writer, from, name string) error {
 			return err
 		}
 	case info.Mode()&fs.ModeSocket != 0:
-		return nil // tar has none
+		return nil // tar cannot hold it
 	}
 	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {
@@ -246,13 +245,13 @@ func packOne(archive *tar.Writer, from, name string) error {
 	return err
 }
 
-// download copies from a container to here.
+// download copies from a container to this machine.
 func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, errs io.Writer) error {
 	if info, err := os.Stat(to); err == nil && info.IsDir() && path.Base(path.Clean(from)) != "." && path.Clean(from) != "/" {
 		to = filepath.Join(to, path.Base(path.Clean(from)))
 	}
 	if strings.HasPrefix(from, "-") {
-		from = "./" + from // is no option
+		from = "./" + from // so that it is no option
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -266,7 +265,7 @@ func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, 
 	u := &unpacker{prefix: strings.TrimPrefix(path.Clean(from), "/"), to: filepath.Clean(to), errs: errs}
 	failure := u.unpack(in)
 	if failure == nil || errors.Is(failure, errNothingSent) {
-		_, _ = io.Copy(io.Discard, in) // what tar pads its archive with, until it ends
+		_, _ = io.Copy(io.Discard, in) // tar's padding, until it ends
 	} else {
 		cancel()
 	}
@@ -278,17 +277,18 @@ func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, 
 }
 
 const (
-	// fromByte has tar write its archive once more, and passes on what begins with a byte of
-	// it, the first being 1. Where the shell can, it fails with tar.
+	// fromByte makes tar write its archive again, and passes on the part from a given byte on;
+	// the first byte is 1. It fails if tar does, where the shell can do that.
 	fromByte = `(set -o pipefail) 2>/dev/null && set -o pipefail; tar cf - "$1" | tail -c "+$2"`
-	// beforeRetry is how long podd cp waits for a session that had brought nothing: podd may
-	// be starting.
+	// beforeRetry is how long podd cp waits after a session that delivered nothing: podd may be
+	// starting.
 	beforeRetry = time.Second
 )
 
-// resuming has tar in the container write an archive to a writer. Like kubectl, it resumes
-// one whose session breaks off, where it did, Retries times: the archive is the same again
-// if what it is of is. tar's own failure is final, and so is what podd refuses.
+// resuming makes tar in the container write an archive to a writer. If the session breaks off,
+// it resumes at that point, up to Retries times, like kubectl. The archive is the same again
+// only if the files have not changed. It does not retry when tar itself fails, or when podd
+// refuses the request.
 func (o *CopyOptions) resuming(ctx context.Context, from string, to, errs io.Writer, run func(to io.Writer, words ...string) error) error {
 	counted := &counter{to: to}
 	words := []string{"tar", "cf", "-", from}
@@ -320,14 +320,14 @@ func (o *CopyOptions) ofRetries(n int) string {
 	return fmt.Sprintf("%d of %d", n, o.Retries)
 }
 
-// brokeOff says whether it was the session that failed, not what was asked for.
+// brokeOff reports whether the session failed, as opposed to the request or the command.
 func brokeOff(err error) bool {
 	var failed *commandError
 	var refused answer
 	return !(errors.As(err, &failed) && failed.exited) && !errors.As(err, &refused)
 }
 
-// counter counts what it has passed on.
+// counter counts the bytes that it has passed on.
 type counter struct {
 	to io.Writer
 	n  int64

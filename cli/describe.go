@@ -80,8 +80,8 @@ func (o *DescribeOptions) find(all server.Listing, names []podName) (server.List
 	return found, nil
 }
 
-// encode writes the output for programs: that of podd ps --events, for any
-// number of pods.
+// encode writes the output for programs. It is that of podd ps --events, for any number of
+// pods.
 func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, found server.Listing) error {
 	answer := described{podList(found), []v1.Event{}}
 	for _, info := range found.Pods {
@@ -94,7 +94,7 @@ func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, 
 	return WriteObject(out, o.Output, answer)
 }
 
-// describe fetches what else podd describe shows of a pod.
+// describe fetches the other data that podd describe shows about a pod.
 func (c *client) describe(ctx context.Context, info server.PodInfo, all server.Listing) (*description, error) {
 	name := nameOf(info.Pod)
 	d := &description{PodInfo: info, now: time.Now()}

@@ -94,8 +94,8 @@ func texts(s *sheet, title string, all []string) {
 	}
 }
 
-// containerState writes the container's state, how the previous one ended, and,
-// beyond kubectl, what it waits for or why it is not ready.
+// containerState writes the container's state and how the previous one ended. Unlike kubectl,
+// it also writes what the container waits for or why it is not ready.
 func (d *description) containerState(s *sheet, status *v1.ContainerStatus) {
 	state(s, "State", status.State)
 	if status.LastTerminationState.Terminated != nil {
@@ -150,8 +150,8 @@ func resources(s *sheet, level int, r *v1.ResourceRequirements) {
 	list("Requests", r.Requests)
 }
 
-// devices writes what the container has of device plugins and by ResourceClaims, which kubectl
-// does not.
+// devices writes the devices that the container got from device plugins and through
+// ResourceClaims. kubectl does not show these.
 func devices(s *sheet, status *v1.ContainerStatus) {
 	if len(status.AllocatedResourcesStatus) == 0 {
 		return

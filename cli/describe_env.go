@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// environment writes a container's variables as the manifest has them: literal
-// values, and the sources of all others. Nothing here has read a Secret.
+// environment writes a container's variables as the manifest has them: literal values, and the
+// sources of all others. It never reads a Secret.
 func (d *description) environment(s *sheet, c *v1.Container) {
 	if len(c.EnvFrom) > 0 {
 		s.line(2, "Environment Variables from:")
@@ -50,8 +50,8 @@ func optionality(optional bool) string { return fmt.Sprintf("Optional: %t", opti
 
 func isSet(b *bool) bool { return b != nil && *b }
 
-// valueFrom returns the value, if the pod itself has it, or else its source; and
-// whether that is optional.
+// valueFrom returns the value if the pod itself has it, and its source otherwise. note says
+// whether it is optional.
 func (d *description) valueFrom(c *v1.Container, from *v1.EnvVarSource) (value, note string) {
 	switch {
 	case from.FieldRef != nil:

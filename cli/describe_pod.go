@@ -22,16 +22,15 @@ import (
 // description is everything that podd describe shows of a pod.
 type description struct {
 	server.PodInfo
-	// volumes are the locations of the pod's volumes on the host, as far as podd
-	// reports them.
+	// volumes are the host locations of the pod's volumes, as far as podd reports them.
 	volumes  []server.Volume
 	events   []v1.Event
 	problems []string
 	now      time.Time
 }
 
-// write writes the fields of kubectl describe, in its order and layout, and before
-// the events podd's own: the manifest, and its problems.
+// write writes the fields of kubectl describe, in its order and layout. Before the events it
+// adds podd's own fields: the manifest and its problems.
 func (d *description) write(w io.Writer) error {
 	s := newSheet()
 	d.header(s)
@@ -118,7 +117,7 @@ func (d *description) state(s *sheet) {
 	}
 }
 
-// conditions writes kubectl's two columns, and the reason of each.
+// conditions writes kubectl's two columns, and the reason of each condition.
 func (d *description) conditions(s *sheet) {
 	p := d.Pod
 	if len(p.Spec.ReadinessGates) > 0 {
@@ -188,7 +187,7 @@ func stamp(t metav1.Time) string {
 // maxAnnotation is how much of each line of an annotation is shown, as in kubectl.
 const maxAnnotation = 140
 
-// annotations omits the one in which kubectl keeps a whole manifest.
+// annotations omits the annotation that holds a whole manifest for kubectl.
 func annotations(m map[string]string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {

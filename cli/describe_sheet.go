@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// sheet is a page in the layout of kubectl describe: a level is two spaces, and the
-// values of adjacent fields are aligned.
+// sheet is a page in the layout of kubectl describe. A level is two spaces, and the values of
+// adjacent fields are aligned.
 type sheet struct {
 	text  bytes.Buffer
 	cells *tabwriter.Writer
@@ -32,8 +32,7 @@ func (s *sheet) line(level int, cells ...string) {
 	_, _ = io.WriteString(s.cells, strings.Repeat("  ", level)+strings.Join(clean, "\t")+"\n")
 }
 
-// field writes a name and its value; continuation lines of the value are aligned
-// with its first.
+// field writes a name and its value. Continuation lines of the value align with the first.
 func (s *sheet) field(level int, name, value string) {
 	name += ":"
 	for line := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
@@ -49,8 +48,7 @@ func (s *sheet) optional(level int, name, value string) {
 	}
 }
 
-// heading writes a name whose values are on the following lines; <none> if there
-// are none.
+// heading writes a name with its values on the following lines, or <none> if it is empty.
 func (s *sheet) heading(level int, name string, empty bool) {
 	if empty {
 		s.line(level, name+":", none)

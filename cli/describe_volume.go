@@ -29,8 +29,8 @@ func (d *description) writeVolumes(s *sheet) {
 	}
 }
 
-// boundTo returns a volume's location on the host and its file system; empty if
-// the volume's own fields already say it.
+// boundTo returns a volume's location on the host and its file system. It is empty if the
+// volume's own fields already state it.
 func boundTo(v *v1.Volume, at server.Volume) string {
 	switch {
 	case at.Message != "":
@@ -81,7 +81,7 @@ func (s *sheet) volume(v *v1.Volume) {
 	}
 }
 
-// claimed writes the kinds whose content is provisioned elsewhere.
+// claimed writes the kinds of volumes that are provisioned elsewhere.
 func (s *sheet) claimed(v *v1.Volume) {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -96,12 +96,11 @@ func (p *eventPrinter) print(out io.Writer, list v1.EventList) error {
 	return p.table.write(out, rows)
 }
 
-// freshEvents returns the events that are new, or have repeated, since they
-// were shown.
+// freshEvents returns the events that are new or have repeated since they were last shown.
 func freshEvents(all []v1.Event, shown map[string]int32) []v1.Event {
 	var fresh []v1.Event
 	before := maps.Clone(shown)
-	clear(shown) // drop what the daemon dropped
+	clear(shown) // drop events that the daemon dropped
 	for _, e := range all {
 		key := e.Namespace + "/" + e.Name
 		if count, ok := before[key]; !ok || count < e.Count {

@@ -16,26 +16,26 @@ import (
 	"podd/server"
 )
 
-// ExecOptions are the options of podd exec and podd attach, kubectl's.
+// ExecOptions are the options of podd exec and podd attach. They are kubectl's.
 type ExecOptions struct {
 	StateDir, Namespace string
-	// Pod is a name as given on the command line, Container one of the pod's; empty is the
-	// default one.
+	// Pod is a name as given on the command line. Container is one of the pod's containers;
+	// empty means the default one.
 	Pod, Container string
 	// Command is empty to attach to the container's own process.
 	Command []string
-	// Stdin and TTY are -i and -t, Quiet leaves out what is not the command's.
+	// Stdin and TTY are -i and -t. Quiet suppresses all output except the command's.
 	Stdin, TTY, Quiet bool
 }
 
-// Streams are the standard ones of this process, or a test's.
+// Streams are the standard streams of this process, or a test's.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// Run runs the command, or attaches, and returns when it has ended: with an ExitError of its
-// own code if it failed.
+// Run runs the command, or attaches, and returns once it has ended. If it failed, the error is
+// an ExitError with the command's own code.
 func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
 	c := newClient(o.StateDir)
 	info, err := c.onePod(ctx, o.Pod, o.Namespace)
@@ -61,8 +61,8 @@ func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 	}
-	// As with kubectl, a command has a terminal only if there is one here, while a container
-	// that is attached to has what it has.
+	// As with kubectl, a command gets a terminal only if there is one here. When attaching, the
+	// container's own process decides.
 	restore, sizes, err := o.terminal(s)
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func (o *ExecOptions) say(to io.Writer, format string, args ...any) {
 	}
 }
 
-// oneContainer is the container that is asked for, or the default one, which is told on errs
-// if there is a choice.
+// oneContainer returns the requested container, or the default one. If there is a choice, it
+// reports the default on errs.
 func oneContainer(info server.PodInfo, name string, errs io.Writer) (string, error) {
 	l := LogsOptions{Container: name}
 	names, err := l.containersOf(info, errs)
@@ -100,12 +100,12 @@ func oneContainer(info server.PodInfo, name string, errs io.Writer) (string, err
 	return names[0], nil
 }
 
-// attaches tells what a container's own process has: the terminal is the container's,
-// whatever is asked for.
+// attaches adapts the options to the container's own process, and reports the differences: the
+// container decides whether there is a terminal, whatever the user asks for.
 func (o *ExecOptions) attaches(p *v1.Pod, container string, errs io.Writer) error {
 	spec, _ := pod.ContainerSpec(&p.Spec, container)
 	if spec == nil {
-		return nil // podd says so
+		return nil // podd reports that
 	}
 	if o.Stdin && !spec.Stdin {
 		return fmt.Errorf("container %s of pod %s has no standard input (stdin: true in its manifest)", printable(container), nameOf(p))
@@ -117,8 +117,8 @@ func (o *ExecOptions) attaches(p *v1.Pod, container string, errs io.Writer) erro
 	return nil
 }
 
-// terminal makes standard input raw until restore, if it is passed on and is a terminal, and
-// tells its size and changes of it. Without one, sizes is nil.
+// terminal makes standard input raw until restore, if it is passed on and is a terminal. It
+// sends the terminal's size and each change of it. Without a terminal, sizes is nil.
 func (o *ExecOptions) terminal(s Streams) (restore func(), sizes <-chan size, err error) {
 	if !o.Stdin || !o.TTY {
 		return func() {}, nil, nil

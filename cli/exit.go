@@ -2,7 +2,7 @@ package cli
 
 import "fmt"
 
-// Exit codes besides 0 for success and 1 for an error that was reported.
+// Exit codes other than 0 for success and 1 for a reported error.
 const (
 	ExitUsage     = 2 // wrong flags or arguments
 	ExitNotServed = 3 // podd is not running, or does not respond
@@ -11,11 +11,11 @@ const (
 // ExitError is an error with an exit code of its own.
 type ExitError struct {
 	Code int
-	// Err is what to print; nil if everything was printed already.
+	// Err is the error to print; nil if everything was already printed.
 	Err error
 }
 
-// Error may return "": then there is nothing to print.
+// Error returns "" if there is nothing to print.
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return ""
@@ -25,8 +25,8 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// errInterrupted is the error of a command that was interrupted before the
-// response; it is silent, as the user knows.
+// errInterrupted is the error of a command that was interrupted before the response. It is
+// silent, since the user knows.
 var errInterrupted = &ExitError{Code: 1}
 
 // UsageErrorf returns an error about wrong flags or arguments.

@@ -139,7 +139,7 @@ func (o *GetOptions) within() string {
 	return fmt.Sprintf(" in namespace %q", o.Namespace)
 }
 
-// rows returns kubectl's columns, and who uses the object.
+// rows returns kubectl's columns, and the pods that use the object.
 func (o *GetOptions) rows(r getResource, found []server.ObjectInfo, now time.Time) [][]string {
 	columns := []getColumn{{"NAME", func(i *server.ObjectInfo) string { return i.Name }, false}}
 	if o.Namespace == "" && pod.Namespaced(r.kind) {

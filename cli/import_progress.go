@@ -14,13 +14,13 @@ import (
 	"podd/images/archive"
 )
 
-// slowImport is how long an import runs before it is announced at a terminal.
+// slowImport is how long an import runs before podd announces it on a terminal.
 const slowImport = time.Second
 
-// ImportProgress returns how imports of archives are reported: at a terminal by one
-// line each, with size and duration, while the log is reduced to warnings;
-// elsewhere by the log alone, and the function is nil. It is safe for concurrent
-// use.
+// ImportProgress returns the function that reports imports of archives, and the log for them.
+// On a terminal, each import gets one line with its size and duration, and the log is reduced
+// to warnings. Elsewhere only the log reports imports, and the function is nil. The function is
+// safe for concurrent use.
 func ImportProgress(stderr *os.File, log *slog.Logger) (func(archive.Progress), *slog.Logger) {
 	if !isTerminal(stderr) {
 		return nil, log
@@ -28,8 +28,8 @@ func ImportProgress(stderr *os.File, log *slog.Logger) (func(archive.Progress), 
 	return importProgress(stderr), slog.New(warnings{log.Handler()})
 }
 
-// importProgress writes a line at the end of each import, and one before if it
-// takes long. Each line is one write, since others write to the same terminal.
+// importProgress writes a line at the end of each import, and one at its start if it takes
+// long. Each line is one write, since others write to the same terminal.
 func importProgress(w io.Writer) func(archive.Progress) {
 	var mu sync.Mutex
 	slow := map[string]*time.Timer{}

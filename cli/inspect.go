@@ -17,13 +17,13 @@ type InspectOptions struct {
 	StateDir string
 	// Pod is a name as given on the command line, or a prefix that only one pod has.
 	Pod, Namespace string
-	// Container is one of the pod's; empty means all.
+	// Container is one of the pod's containers; empty means all.
 	Container string
 	// Output is json, yaml, or empty for text.
 	Output string
 }
 
-// Run prints what the runtime was given for a pod beside what its manifest asks for.
+// Run prints the settings that the runtime was given for a pod next to those in its manifest.
 func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
 	c := newClient(o.StateDir)
 	info, err := c.onePod(ctx, o.Pod, o.Namespace)
@@ -57,7 +57,7 @@ func hasContainer(info server.PodInfo, name string) error {
 	return fmt.Errorf("pod %s has no container %s: it has %s", nameOf(info.Pod), printable(name), printable(strings.Join(names, ", ")))
 }
 
-// inspect returns what the runtime was given for a pod, or for one of its
+// inspect returns the settings that the runtime was given for a pod, or for one of its
 // containers.
 func (c *client) inspect(ctx context.Context, info server.PodInfo, container string) (inspect.Pod, error) {
 	var answer inspect.Pod
@@ -96,14 +96,14 @@ func writeInspection(out io.Writer, p inspect.Pod, width int) error {
 	return nil
 }
 
-// settings writes what the annotations of a pod ask of podd.
+// settings writes the settings that a pod's annotations ask podd for.
 func settings(s *sheet, all []inspect.Setting) {
 	for _, one := range all {
 		s.field(0, one.Name, one.Value)
 	}
 }
 
-// about describes the container besides its name.
+// about describes the container, apart from its name.
 func about(c *inspect.Container) string {
 	if c.ID == "" {
 		return ""
@@ -118,8 +118,8 @@ func about(c *inspect.Container) string {
 	return text + ")"
 }
 
-// maxCell limits the characters of a cell; -o json has all of them. The last column
-// may be longer, since nothing follows it.
+// maxCell limits the characters of a cell; -o json has all of them. The last column may be
+// longer because no column follows it.
 const (
 	maxCell     = 44
 	maxLastCell = 400

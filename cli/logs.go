@@ -21,30 +21,30 @@ import (
 	"podd/server"
 )
 
-// LogsOptions are the options of podd logs, kubectl's.
+// LogsOptions are the options of podd logs. They are kubectl's.
 type LogsOptions struct {
 	StateDir  string
 	Namespace string
 	// Pods are names as given on the command line.
 	Pods []string
-	// Container is one of each pod's; empty means the default one, or all with
+	// Container is one of each pod's containers; empty means the default one, or all with
 	// AllContainers.
 	Container     string
 	AllContainers bool
 
 	Follow, Previous, Timestamps, Prefix, IgnoreErrors bool
-	// Tail is the number of last lines; negative for all.
+	// Tail is the number of last lines to print; negative for all.
 	Tail int64
-	// Since is 0 for all, as is an empty SinceTime, which is in RFC 3339.
+	// Since is 0 for all. SinceTime is in RFC 3339, and empty for all.
 	Since     time.Duration
 	SinceTime string
 	// LimitBytes is 0 for no limit.
 	LimitBytes int64
-	// MaxRequests is the number of logs that may be followed at a time.
+	// MaxRequests is the maximum number of logs to follow at a time.
 	MaxRequests int
 }
 
-// defaultContainerAnnotation names the container that kubectl takes if none is given.
+// defaultContainerAnnotation names the container that kubectl uses if the user names none.
 const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 
 // logRef is one container's log.
@@ -53,7 +53,7 @@ type logRef struct {
 	container string
 }
 
-// Run prints the logs of containers to out; what else is to be said goes to errs.
+// Run prints the logs of containers to out, and all other messages to errs.
 func (o *LogsOptions) Run(ctx context.Context, out, errs io.Writer) error {
 	query, err := o.query()
 	if err != nil {
@@ -98,7 +98,7 @@ func (o *LogsOptions) Run(ctx context.Context, out, errs io.Writer) error {
 	return together(logs, one)
 }
 
-// together does one for each log at a time, and returns when all have ended.
+// together calls one for all logs concurrently, and returns once all calls have returned.
 func together(logs []logRef, one func(logRef) error) error {
 	failures := make([]error, len(logs))
 	var all sync.WaitGroup
@@ -109,7 +109,7 @@ func together(logs []logRef, one func(logRef) error) error {
 	return errors.Join(failures...)
 }
 
-// query is that of the request for each log.
+// query returns the query of the request for each log.
 func (o *LogsOptions) query() (url.Values, error) {
 	q := url.Values{}
 	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
@@ -143,7 +143,7 @@ func (o *LogsOptions) query() (url.Values, error) {
 	return q, nil
 }
 
-// choose returns the logs that are asked for.
+// choose returns the requested logs.
 func (o *LogsOptions) choose(all server.Listing, errs io.Writer) (logs []logRef, err error) {
 	names, err := parsePodNames(o.Pods, o.Namespace)
 	if err != nil {
@@ -183,7 +183,7 @@ func (o *LogsOptions) containersOf(info server.PodInfo, errs io.Writer) ([]strin
 	return []string{chosen}, nil
 }
 
-// defaultContainer is the one that is meant if none is given: kubectl's rule.
+// defaultContainer returns the container to use if the user names none, by kubectl's rule.
 func defaultContainer(p *v1.Pod) string {
 	if name := p.Annotations[defaultContainerAnnotation]; name != "" {
 		if c, _ := pod.ContainerSpec(&p.Spec, name); c != nil {
@@ -214,7 +214,7 @@ func (c *client) log(ctx context.Context, l logRef, query url.Values, read func(
 	return nil
 }
 
-// logPrinter writes logs side by side, each line as a whole.
+// logPrinter writes several logs at once, each line as a whole.
 type logPrinter struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -226,8 +226,8 @@ func (p *logPrinter) note(to io.Writer, text string) {
 	_, _ = io.WriteString(to, text)
 }
 
-// copy writes a log as it is or, with lines, line by line with a prefix. A line that is longer
-// than the buffer is written in parts.
+// copy writes a log unchanged, or with lines set, line by line with a prefix. It writes a line
+// that is longer than the buffer in parts.
 func (p *logPrinter) copy(log io.Reader, prefix string, lines bool) error {
 	if !lines {
 		_, err := io.Copy(p.out, log)

@@ -14,9 +14,9 @@ import (
 	"podd/server"
 )
 
-// podName is a pod's name as given on the command line: its own, or its
-// manifest's, to which the node's name is added for a static pod; with or
-// without a namespace.
+// podName is a pod's name as given on the command line, with or without a namespace. It is the
+// pod's own name, or the one in its manifest: for a static pod, podd adds the node's name to
+// that.
 type podName struct{ namespace, name string }
 
 // parsePodName parses name or namespace/name; namespace is the value of -n.
@@ -62,8 +62,8 @@ func (n podName) matches(p *v1.Pod) bool {
 	return (n.namespace == "" || n.namespace == p.Namespace) && (n.name == p.Name || n.name == manifestName(p))
 }
 
-// find returns the pods of that name or, if there are none, those with the name
-// as a prefix, as in kubectl describe.
+// find returns the pods of that name. If there are none, it returns those with the name as a
+// prefix, as kubectl describe does.
 func (n podName) find(all []server.PodInfo) []server.PodInfo {
 	var exact, prefixed []server.PodInfo
 	for _, info := range all {
@@ -80,8 +80,8 @@ func (n podName) find(all []server.PodInfo) []server.PodInfo {
 	return prefixed
 }
 
-// concerns reports whether the problem is about that pod, or about a manifest
-// of its name from which no pod could be decoded.
+// concerns reports whether the problem is about that pod, or about a manifest of its name that
+// yielded no pod.
 func (n podName) concerns(p pod.Problem, node string) bool {
 	ns, name, known := strings.Cut(p.Pod, "/")
 	if !known {
@@ -117,7 +117,7 @@ func nodeOf(l server.Listing) string {
 	return ""
 }
 
-// missing returns the error for a name that no pod has: the problem of its
+// missing returns the error for a name that no pod has. It contains the problem of its
 // manifest, or suggestions.
 func (n podName) missing(l server.Listing) error {
 	node := nodeOf(l)
@@ -155,7 +155,7 @@ func (n podName) unknown(pods []server.PodInfo) error {
 	return fmt.Errorf("no pod %s: this node has %s%s", n, printable(strings.Join(all, ", ")), more)
 }
 
-// onePod returns the pod that a command is about, by its name as given on the command line.
+// onePod returns the pod for a command, by its name as given on the command line.
 func (c *client) onePod(ctx context.Context, arg, namespace string) (server.PodInfo, error) {
 	name, err := parsePodName(arg, namespace)
 	if err != nil {
@@ -168,8 +168,8 @@ func (c *client) onePod(ctx context.Context, arg, namespace string) (server.PodI
 	return name.one(all)
 }
 
-// one returns the only pod that n selects. Of two generations of a pod it is the
-// newer.
+// one returns the only pod that n selects. If there are two generations of a pod, it returns
+// the newer.
 func (n podName) one(l server.Listing) (server.PodInfo, error) {
 	found := n.find(l.Pods)
 	if len(found) > 1 {

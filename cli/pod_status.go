@@ -10,7 +10,7 @@ import (
 	"podd/internal/pod"
 )
 
-// summary is what a row of the table shows of a pod's containers.
+// summary is a pod's containers condensed for a table row.
 type summary struct {
 	status       string
 	ready, total int
@@ -18,8 +18,8 @@ type summary struct {
 	lastRestart  time.Time
 }
 
-// summarize condenses a pod as kubectl get pods does: the status is the most
-// specific reason of the pod, its init containers, and its containers.
+// summarize condenses a pod as kubectl get pods does. The status is the most specific reason of
+// the pod, its init containers, and its containers.
 func summarize(p *v1.Pod) summary {
 	s := summary{status: string(p.Status.Phase), total: len(p.Spec.Containers)}
 	if p.Status.Reason != "" {
@@ -51,14 +51,14 @@ func holds(p *v1.Pod, t v1.PodConditionType) bool {
 
 func sidecar(p *v1.Pod, name string) bool { return initKind(p, name) == pod.SidecarContainer }
 
-// initKind tells a sidecar from other init containers.
+// initKind distinguishes a sidecar from other init containers.
 func initKind(p *v1.Pod, name string) pod.ContainerKind {
 	_, kind := pod.ContainerSpec(&p.Spec, name)
 	return kind
 }
 
-// init considers the init containers up to the first that has not completed, and
-// reports whether there is one. Those after it are ignored, as in kubectl.
+// init considers the init containers up to the first that has not completed, and reports
+// whether there is one. It ignores later ones, as kubectl does.
 func (s *summary) init(p *v1.Pod) bool {
 	for i := range p.Spec.InitContainers {
 		if pod.IsSidecar(&p.Spec.InitContainers[i]) {
@@ -88,8 +88,8 @@ func (s *summary) init(p *v1.Pod) bool {
 	return false
 }
 
-// forgetInit drops the restarts of init containers that have completed, as kubectl
-// does; those of sidecars still count.
+// forgetInit drops the restarts of completed init containers, as kubectl does. Those of
+// sidecars still count.
 func (s *summary) forgetInit(p *v1.Pod) {
 	s.restarts, s.lastRestart = 0, time.Time{}
 	for i := range p.Status.InitContainerStatuses {

@@ -18,22 +18,22 @@ import (
 	"podd/internal/pod"
 )
 
-// PortForwardOptions are the options of podd port-forward, kubectl's.
+// PortForwardOptions are the options of podd port-forward. They are kubectl's.
 type PortForwardOptions struct {
 	StateDir, Namespace string
 	// Pod is a name as given on the command line.
 	Pod string
-	// Ports are [LOCAL:]REMOTE; a remote one may be the name of a container's port, a local
-	// one is any if it is 0 or empty.
+	// Ports are [LOCAL:]REMOTE. A remote port may be the name of a container's port. A local
+	// port that is 0 or empty means any port.
 	Ports []string
-	// Addresses are those to listen on: IP addresses, or localhost.
+	// Addresses are the addresses to listen on: IP addresses, or localhost.
 	Addresses []string
 }
 
-// forwarded is a port of a pod and the one that it is to have here; 0 for any.
+// forwarded is a port of a pod and its local port; 0 for any.
 type forwarded struct{ local, remote uint16 }
 
-// Run forwards connections until ctx ends, or the pod or podd does.
+// Run forwards connections until ctx, the pod or podd ends.
 func (o *PortForwardOptions) Run(ctx context.Context, out, errs io.Writer) error {
 	c := newClient(o.StateDir)
 	info, err := c.onePod(ctx, o.Pod, o.Namespace)
@@ -69,7 +69,7 @@ func (o *PortForwardOptions) Run(ctx context.Context, out, errs io.Writer) error
 	return err
 }
 
-// parsePorts reads [LOCAL:]REMOTE.
+// parsePorts parses [LOCAL:]REMOTE.
 func parsePorts(text string, spec *v1.PodSpec) (f forwarded, err error) {
 	local, remote, two := strings.Cut(text, ":")
 	if !two {
@@ -115,7 +115,7 @@ type forwarder struct {
 	listeners []net.Listener
 	work      sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	request int
 }
 
@@ -127,7 +127,7 @@ func (f *forwarder) close() {
 	f.work.Wait()
 }
 
-// listen listens on a port of each address, all of which then have the same.
+// listen listens on the same port of each address.
 func (f *forwarder) listen(addresses []string, p forwarded, out io.Writer) error {
 	var ips []string
 	for _, a := range addresses {
@@ -179,7 +179,7 @@ func (f *forwarder) accept(l net.Listener, p forwarded, out io.Writer) {
 	}
 }
 
-// forward passes one connection, in two streams: its bytes, and what went wrong.
+// forward passes one connection over two streams: one for its bytes, one for errors.
 func (f *forwarder) forward(conn net.Conn, p forwarded) error {
 	f.mu.Lock()
 	f.request++
@@ -201,7 +201,7 @@ func (f *forwarder) forward(conn net.Conn, p forwarded) error {
 		return err
 	}
 	defer func() { _ = wrong.Reset() }()
-	_ = wrong.Close() // nothing is written to it
+	_ = wrong.Close() // podd writes nothing to it
 	data, err := open(v1.StreamTypeData)
 	if err != nil {
 		return err
@@ -223,10 +223,10 @@ func (f *forwarder) forward(conn net.Conn, p forwarded) error {
 		}
 	}()
 	select {
-	case <-from: // the pod has nothing more to say, or nobody listens
+	case <-from: // the pod has sent everything, or nobody listens
 	case <-broken:
 	}
-	// What the pod still sends would fill the session, and with it what the error stream says.
+	// Data that the pod still sends would fill the session and block the error stream.
 	_ = data.Reset()
 	return <-said
 }

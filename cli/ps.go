@@ -22,8 +22,7 @@ type PsOptions struct {
 	// means all.
 	Namespace string
 	Pods      []string
-	// Events selects one pod that is shown in detail: its containers and its
-	// events.
+	// Events selects one pod to show in detail, with its containers and events.
 	Events string
 	// Output is wide, json, yaml, or empty for the table.
 	Output string
@@ -95,7 +94,7 @@ func (f podFilter) apply(l server.Listing) server.Listing {
 	return only
 }
 
-// psList decodes as a v1.PodList, and has the problems, too.
+// psList decodes as a v1.PodList, and also has the problems.
 type psList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`

@@ -13,7 +13,7 @@ import (
 	"podd/server"
 )
 
-// psColumns is the table of podd ps, from left to right: a new column is a row here.
+// psColumns is the table of podd ps, from left to right. A new column is a row here.
 var psColumns = []psColumn{
 	{header: "NAMESPACE", value: func(p *psPod) string { return p.Namespace }},
 	{header: "NAME", value: func(p *psPod) string { return p.Name }},
@@ -38,9 +38,8 @@ type psColumn struct {
 	wide bool
 	// value returns the cell for a pod.
 	value func(*psPod) string
-	// changes returns that part of the value on whose change a watch into a pipe
-	// writes the row again: not what changes with time, such as an age. nil means
-	// nothing.
+	// changes returns the part of the value that makes a watch into a pipe write the row again
+	// when it changes. It leaves out what changes with time, such as an age. nil means nothing.
 	changes func(*psPod) string
 }
 
@@ -49,7 +48,7 @@ type psPod struct {
 	*v1.Pod
 	summary
 	origin string
-	kept   bool // its last good version runs
+	kept   bool // the pod's last good version runs
 	now    time.Time
 }
 
@@ -100,7 +99,7 @@ func (v view) heading() []string {
 	return cells
 }
 
-// row is a line of the table; key leaves out what changes with time.
+// row is a line of the table. key leaves out what changes with time.
 type row struct {
 	cells []string
 	key   string

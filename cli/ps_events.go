@@ -58,8 +58,8 @@ func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 	return e.Run(ctx, out, errOut)
 }
 
-// describe writes what kubectl describe would, except the specs: the rows of the
-// table, each container, and the conditions that are not met.
+// describe writes the output of kubectl describe without the specs: the rows of the table, each
+// container, and the unmet conditions.
 func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
 	if err := v.writeTable(w, l, now); err != nil {
 		return err
@@ -124,8 +124,8 @@ func containerLines(info server.PodInfo, now time.Time) []string {
 	return lines
 }
 
-// containerLine describes a container's state and readiness, and how the
-// previous one ended.
+// containerLine describes a container's state and readiness, and how the previous container
+// ended.
 func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) string {
 	var parts []string
 	switch s := cs.State; {
@@ -164,8 +164,7 @@ func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) st
 	return strings.Join(parts, "; ")
 }
 
-// conditionLines returns the conditions that are not met. ContainersReady is
-// omitted if Ready says the same.
+// conditionLines returns the unmet conditions. It omits ContainersReady if Ready says the same.
 func conditionLines(p *v1.Pod, now time.Time) []string {
 	if pod.Over(p.Status.Phase) {
 		return nil

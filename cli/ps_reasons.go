@@ -14,11 +14,11 @@ import (
 	"podd/server"
 )
 
-// line is a sentence below the table; key leaves out what changes with time.
+// line is a sentence below the table. key leaves out what changes with time.
 type line struct{ text, key string }
 
-// reasons says why containers that should run do not, and why pods ended that
-// have a reason of their own.
+// reasons returns why containers that should run do not, and why pods ended that have a reason
+// of their own.
 func (v view) reasons(l server.Listing, now time.Time) []line {
 	var lines []line
 	for _, info := range l.Pods {
@@ -41,7 +41,7 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 		}
 		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if p.Status.Reason != "" && neverRan(&cs) {
-				continue // the pod's reason says why, and the exit code is synthetic
+				continue // the pod's reason is enough, and the exit code is synthetic
 			}
 			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
 				say(cs.Name, reason, text+missingObjectHint(p.Namespace, text), key)
@@ -51,8 +51,7 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 	return lines
 }
 
-// unready returns, for each container that runs and is not ready, the message of
-// its probe.
+// unready returns the probe's message for each container that runs and is not ready.
 func unready(l server.Listing) []line {
 	var lines []line
 	for _, info := range l.Pods {
@@ -72,7 +71,7 @@ func unready(l server.Listing) []line {
 
 var missingObject = regexp.MustCompile(`\b(configmap|secret) "([^"]+)" not found$`)
 
-// missingObjectHint says what to do for a container that lacks a ConfigMap or Secret.
+// missingObjectHint returns advice for a container that lacks a ConfigMap or Secret.
 func missingObjectHint(namespace, message string) string {
 	found := missingObject.FindStringSubmatch(message)
 	if found == nil {
@@ -82,15 +81,15 @@ func missingObjectHint(namespace, message string) string {
 	return fmt.Sprintf(" (put a %s %s of namespace %s beside the manifests: the container starts when it is there)", kind, found[2], namespace)
 }
 
-// neverRan reports whether a container of an ended pod was never created: the
-// API has an exit code for it nevertheless.
+// neverRan reports whether a container of an ended pod was never created. The API has an exit
+// code even for such a container.
 func neverRan(cs *v1.ContainerStatus) bool {
 	t := cs.State.Terminated
 	return t != nil && t.Reason == pod.ReasonContainerStatusUnknown && cs.ContainerID == "" && t.ContainerID == "" && t.StartedAt.IsZero()
 }
 
-// why says why a container does not run; the reason is empty if it runs, has
-// completed, or is being created. cause is that of events.Causes.
+// why returns the reason why a container does not run. The reason is empty if the container
+// runs, has completed, or is being created. cause comes from events.Causes.
 func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
 	if cause != "" {
 		cause += "; "
@@ -104,7 +103,7 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == pod.ReasonContainerCreating || waiting.Reason == pod.ReasonPodInitializing):
 		return "", "", ""
 	case cs.LastTerminationState.Terminated != nil && waiting.Reason == pod.ReasonCrashLoopBackOff:
-		// The message names container and pod, which begin the line.
+		// The message names the container and the pod, but the line already begins with them.
 		delay, _, _ := strings.Cut(waiting.Message, " restarting failed container")
 		text, key = exited(cs.LastTerminationState.Terminated, delay, now)
 		return waiting.Reason, cause + text, cause + key
@@ -113,8 +112,8 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 	}
 }
 
-// exited says how and when a container ended, then (if not empty), and its
-// termination message.
+// exited describes how and when a container ended, then (if not empty), and its termination
+// message.
 func exited(t *v1.ContainerStateTerminated, then string, now time.Time) (text, key string) {
 	text = fmt.Sprintf("exited with code %d", t.ExitCode)
 	if t.Signal != 0 {
@@ -145,7 +144,7 @@ func problemLines(l server.Listing) []line {
 	return lines
 }
 
-// describeProblem returns the problem, and what it means for its pod or object.
+// describeProblem returns the problem and its effect on its pod or object.
 func describeProblem(p pod.Problem) string {
 	text := p.String()
 	switch {

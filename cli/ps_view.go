@@ -8,10 +8,10 @@ import (
 	"podd/server"
 )
 
-// view is how a listing is shown to a person.
+// view is the way to show a listing to a person.
 type view struct {
 	wide bool
-	// width is the terminal's, at which sentences are wrapped; 0 means never.
+	// width is the terminal's width, where sentences wrap; 0 means never.
 	width int
 	// filtered is true if not all pods were requested.
 	filtered bool
@@ -24,7 +24,7 @@ const (
 	maxReason  = 400
 )
 
-// write writes the table, why containers do not run, and the problems.
+// write writes the table, the reasons why containers do not run, and the problems.
 func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
 	switch {
 	case len(l.Pods) > 0:

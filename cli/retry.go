@@ -11,8 +11,8 @@ import (
 // RetryOptions are the options of podd retry.
 type RetryOptions struct {
 	StateDir string
-	// Pods are names as given on the command line. All selects every pod that
-	// waits for anything, of Namespace if that is set.
+	// Pods are names as given on the command line. All selects every pod that waits for
+	// anything; if Namespace is set, only pods in that namespace.
 	Pods      []string
 	Namespace string
 	All       bool

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The kubelet's sessions (k8s.io/cri-streaming): streams on one SPDY connection, told apart
-// by headers.
+// The kubelet's sessions (k8s.io/cri-streaming). They are streams on one SPDY connection,
+// distinguished by headers.
 const (
 	headerStreamProtocol = "X-Stream-Protocol-Version"
 	commandProtocol      = "v4.channel.k8s.io"
@@ -28,7 +28,7 @@ const (
 	exitCodeCause        = "ExitCode"
 )
 
-// open starts a session. The caller closes it.
+// open starts a session. The caller must close it.
 func (c *client) open(ctx context.Context, path, protocol string, query url.Values) (*spdystream.Connection, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.socket)
@@ -54,7 +54,7 @@ func (c *client) open(ctx context.Context, path, protocol string, query url.Valu
 	return streams, nil
 }
 
-// upgrade turns a connection to the daemon into one for streams.
+// upgrade turns a connection to the daemon into one that carries streams.
 func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.Conn, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://podd"+target, nil)
 	if err != nil {
@@ -83,17 +83,18 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 	return &buffered{conn, in}, nil
 }
 
-// answer is an error that the daemon or the runtime told, unlike that of a connection.
+// answer is an error reported by the daemon or the runtime, as opposed to one of the
+// connection.
 type answer string
 
 func (a answer) Error() string { return string(a) }
 
-// notYet is what a daemon tells that has just started: the same request may be answered soon.
+// notYet is the error of a daemon that has just started: the same request may soon succeed.
 type notYet string
 
 func (n notYet) Error() string { return string(n) }
 
-// buffered is a connection of which a reader has read ahead.
+// buffered is a connection with bytes that a reader has already read.
 type buffered struct {
 	net.Conn
 	in *bufio.Reader
@@ -101,7 +102,7 @@ type buffered struct {
 
 func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
 
-// size is that of a terminal, as the protocol has it.
+// size is a terminal's size in the protocol's form.
 type size struct{ Width, Height uint16 }
 
 // command is a session of a command, or of a container's own process.
@@ -109,15 +110,15 @@ type command struct {
 	stdin          io.Reader // nil for none
 	stdout, stderr io.Writer // stderr is nil with a terminal
 	tty            bool
-	// sizes are those of the terminal; nil without one.
+	// sizes receives the terminal's sizes; nil without one.
 	sizes <-chan size
-	// outcomeWithin is how long after both outputs have ended the outcome is waited for, of a
-	// command that ends with them; 0 for as long as it takes. containerd 2.4 may never tell
-	// it when the command did not read all of its input.
+	// outcomeWithin is how long to wait for the outcome after both outputs have ended, for a
+	// command that ends with them; 0 means without limit. containerd 2.4 may never report the
+	// outcome if the command did not read all of its input.
 	outcomeWithin time.Duration
 }
 
-// errNoOutcome is that of a command whose outcome was not told within outcomeWithin.
+// errNoOutcome means that the runtime did not report the outcome within outcomeWithin.
 var errNoOutcome = errors.New("the container runtime did not tell how the command ended")
 
 // query adds the streams to a request.
@@ -130,8 +131,8 @@ func (c *command) query(q url.Values) url.Values {
 	return q
 }
 
-// run passes the streams until the command has ended. One that failed is an ExitError with
-// its own code.
+// run passes the streams until the command has ended. If the command failed, the error is an
+// ExitError with the command's own code.
 func (c *command) run(ctx context.Context, conn *spdystream.Connection) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -211,17 +212,17 @@ func stream(conn *spdystream.Connection, kind string) (*spdystream.Stream, error
 	return s, s.Wait()
 }
 
-// errBrokenOff is that of a session that ended before its command: with podd, the runtime or
-// the connection between them.
+// errBrokenOff means that a session ended before its command, because podd, the runtime or the
+// connection between them ended.
 var errBrokenOff = errors.New("the session broke off before the command ended")
 
-// readOutcome reads how a command ended: a Status, also of one that succeeded.
+// readOutcome reads the outcome of a command: a Status, even if it succeeded.
 func readOutcome(from io.Reader) error {
 	text, err := io.ReadAll(io.LimitReader(from, 64<<10))
 	if err != nil {
 		return err
 	}
-	if len(text) == 0 { // a connection that breaks off ends its streams
+	if len(text) == 0 { // a broken connection ends its streams
 		return errBrokenOff
 	}
 	var s metav1.Status

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// table aligns columns, three spaces between them, as kubectl does. Columns
-// never shrink between calls of write, so that a watch stays one table.
+// table aligns columns, with three spaces between them, as kubectl does. Columns never shrink
+// between calls of write, so a watch stays one table.
 type table struct {
 	widths []int
-	// width is where the last column is wrapped; 0 means never.
+	// width is where the last column wraps; 0 means never.
 	width int
 }
 

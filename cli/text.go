@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// paragraph writes s indented, continuation lines by two more spaces, wrapped at
-// width, or never if that is 0.
+// paragraph writes s indented, and continuation lines by two more spaces. It wraps at width, or
+// never if width is 0.
 func paragraph(w io.Writer, indent int, s string, width int) {
 	lines := []string{s}
 	if room := width - indent - 2; room >= minMessage {
@@ -20,8 +20,8 @@ func paragraph(w io.Writer, indent int, s string, width int) {
 	}
 }
 
-// wrap splits s at spaces into lines of at most width characters; a longer word
-// gets a line of its own, so that it can be copied whole.
+// wrap splits s at spaces into lines of at most width characters. A longer word gets a line of
+// its own, so that it can be copied whole.
 func wrap(s string, width int) []string {
 	var lines []string
 	line, room := "", 0
@@ -55,13 +55,13 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// oneLine makes a message fit into its row.
+// oneLine puts a message on one line.
 func oneLine(s string) string {
 	return printable(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " "))
 }
 
-// printable replaces characters that could control a terminal, start a new line,
-// or reverse text: names of files and messages of programs are not trusted.
+// printable replaces characters that could control a terminal, start a new line, or reverse
+// text. Names of files and messages of programs are not trusted.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {

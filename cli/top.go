@@ -14,11 +14,11 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// summaryPath is the daemon's statistics.
+// summaryPath is the path of the daemon's statistics.
 const summaryPath = "/stats/summary"
 
-// rateWait is how long podd top measures CPU where the daemon has no earlier request to
-// compute a rate from.
+// rateWait is how long podd top measures CPU if the daemon has no earlier request to compute a
+// rate from.
 const rateWait = time.Second
 
 // TopOptions are the options of podd top pods and podd top node.
@@ -30,14 +30,14 @@ type TopOptions struct {
 	// Containers shows each container instead of each pod.
 	Containers bool
 	NoHeaders  bool
-	// SortBy is cpu or memory, or empty for the names.
+	// SortBy is cpu or memory; empty sorts by name.
 	SortBy string
 }
 
-// unknown is kubectl's word for what was not measured.
+// unknown is kubectl's word for a value that was not measured.
 const unknown = "<unknown>"
 
-// CheckSort returns an error for what pods cannot be sorted by.
+// CheckSort returns an error if pods cannot be sorted by SortBy.
 func (o *TopOptions) CheckSort() error {
 	if o.SortBy != "" && o.SortBy != "cpu" && o.SortBy != "memory" {
 		return UsageErrorf("--sort-by accepts only cpu or memory, not %q", o.SortBy)
@@ -45,14 +45,14 @@ func (o *TopOptions) CheckSort() error {
 	return nil
 }
 
-// topUsage is a line of podd top: cpu is nil if unknown, and memory too.
+// topUsage is a line of podd top. cpu and memory are nil if unknown.
 type topUsage struct {
 	namespace, pod, container string
 	cpu                       *uint64 // nanoseconds a second
 	memory                    *uint64 // bytes of the working set
 }
 
-// RunPods prints what pods use, as kubectl top pods does.
+// RunPods prints the resource usage of pods, as kubectl top pods does.
 func (o *TopOptions) RunPods(ctx context.Context, out, errOut io.Writer) error {
 	names, err := parsePodNames(o.Pods, o.Namespace)
 	if err != nil {
@@ -86,13 +86,13 @@ func within(namespace string) string {
 	return fmt.Sprintf(" in namespace %q", namespace)
 }
 
-// lines returns what is to be shown, sorted; missing are names of pods that do not run.
+// lines returns the lines to show, sorted. missing are names of pods that do not run.
 func (o *TopOptions) lines(s stats.Summary, names []podName) (lines []topUsage, missing []string) {
 	found := map[podName]bool{}
 	for _, p := range s.Pods {
 		chosen := len(names) == 0 && (o.Namespace == "" || o.Namespace == p.PodRef.Namespace)
 		for _, n := range names {
-			// The name in a manifest lacks the node's, as static pods have it appended.
+			// The name in a manifest lacks the node's name, which podd appends for static pods.
 			same := n.name == p.PodRef.Name || n.name+"-"+s.Node.NodeName == p.PodRef.Name
 			if same && (n.namespace == "" || n.namespace == p.PodRef.Namespace) {
 				found[n], chosen = true, true
@@ -128,7 +128,7 @@ func (o *TopOptions) lines(s stats.Summary, names []podName) (lines []topUsage, 
 	return lines, missing
 }
 
-// plus returns nil if one of the summands is unknown: a part would pass for the sum.
+// plus returns nil if either summand is unknown: otherwise a part would pass for the sum.
 func plus(a, b *uint64) *uint64 {
 	if a == nil || b == nil {
 		return nil
@@ -137,7 +137,7 @@ func plus(a, b *uint64) *uint64 {
 	return &n
 }
 
-// compare sorts by what is asked for, the most first, and then by names.
+// compare sorts by the requested value, largest first, and then by name.
 func (o *TopOptions) compare(a, b topUsage) int {
 	value := func(n *uint64) uint64 {
 		if n == nil {
@@ -181,8 +181,8 @@ func (o *TopOptions) rows(lines []topUsage) [][]string {
 	return rows
 }
 
-// RunNode prints what the node uses, as kubectl top node --show-capacity does: percentages
-// are of what the machine has.
+// RunNode prints the node's resource usage, as kubectl top node --show-capacity does.
+// Percentages refer to the machine's capacity.
 func (o *TopOptions) RunNode(ctx context.Context, out io.Writer) error {
 	s, err := newClient(o.StateDir).summary(ctx)
 	if err != nil {
@@ -228,8 +228,8 @@ func percent(n, of uint64) string {
 	return fmt.Sprintf("%d%%", n*100/of)
 }
 
-// summary returns the daemon's statistics of CPU and memory. If it has no rates of CPU yet,
-// since nobody asked in the last minutes, it asks again after rateWait.
+// summary returns the daemon's statistics of CPU and memory. If the daemon has no CPU rates
+// yet, because nobody asked in the last minutes, summary asks again after rateWait.
 func (c *client) summary(ctx context.Context) (s stats.Summary, err error) {
 	ask := func() error {
 		s = stats.Summary{}

@@ -14,13 +14,13 @@ import (
 
 var errNothingSent = errors.New("the container sent nothing")
 
-// unpacker takes an archive apart that a container made, and that may be made to do harm: it
-// makes regular files and directories, nothing above to, and nothing through a link. Links
-// and everything else it leaves out with a warning.
+// unpacker unpacks an archive from a container, which may be malicious. It creates only regular
+// files and directories, none above to, and none through a link. It skips links and everything
+// else with a warning.
 type unpacker struct {
-	// prefix is what the names in the archive begin with, without a slash at its begin.
+	// prefix is the common prefix of the names in the archive, without a leading slash.
 	prefix string
-	// to is what the prefix becomes.
+	// to replaces the prefix.
 	to   string
 	errs io.Writer
 }
@@ -34,7 +34,7 @@ func (u *unpacker) unpack(from io.Reader) error {
 	defer func() { _ = root.Close() }()
 	name := filepath.Base(u.to)
 	if u.to == parent {
-		name = "." // the root directory, or the working one
+		name = "." // the root or the working directory
 	}
 	archive, n := tar.NewReader(from), 0
 	for ; ; n++ {
@@ -57,7 +57,7 @@ func (u *unpacker) unpack(from io.Reader) error {
 	}
 }
 
-// below is a name's path below the prefix; not ok if it is none.
+// below returns a name's path below the prefix. ok is false if the name is not below it.
 func (u *unpacker) below(name string) (string, bool) {
 	clean := path.Clean(strings.TrimLeft(name, "/"))
 	if u.prefix == "." || u.prefix == "" {

@@ -24,8 +24,8 @@ type ValidateOptions struct {
 	Validation manifest.Validation
 }
 
-// Run prints the manifests' problems. If there are any, the error is silent, with
-// exit code 1.
+// Run prints the manifests' problems. If there are any, it returns a silent error with exit
+// code 1.
 func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
 	node := o.Node
 	if node == "" {
@@ -89,7 +89,7 @@ func printProblem(w io.Writer, p pod.Problem) {
 		fmt.Fprintln(w, "    "+oneLine(p.Hint))
 	}
 	for line := range strings.Lines(p.Example) {
-		fmt.Fprintln(w, printable(strings.TrimSuffix(line, "\n"))) // to be copied as it is
+		fmt.Fprintln(w, printable(strings.TrimSuffix(line, "\n"))) // unwrapped, so that it can be copied
 	}
 }
 
