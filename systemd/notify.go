@@ -11,8 +11,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Notifier notifies the service manager that started this process. Its methods may be
-// called by any goroutine.
+// Notifier notifies the service manager that started this process. Any goroutine may call its
+// methods.
 type Notifier struct {
 	log *slog.Logger
 	// every is the interval of keep-alive pings; 0 without a watchdog.
@@ -20,28 +20,28 @@ type Notifier struct {
 
 	mu     sync.Mutex
 	status string // as last sent
-	quiet  bool   // an error of the socket was logged
+	quiet  bool   // a socket error was logged
 }
 
-// New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment.
-// Malformed values are an error; without them there is no systemd.
+// New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment. It returns an
+// error if they are malformed. If they are missing, there is no systemd.
 func New(log *slog.Logger) (*Notifier, error) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return nil, fmt.Errorf("read systemd's watchdog settings: %w", err)
 	}
-	// Half of the limit is what sd_watchdog_enabled(3) recommends.
+	// sd_watchdog_enabled(3) recommends half of the limit.
 	return &Notifier{log: log, every: limit / 2}, nil
 }
 
-// Ready notifies that podd has started: units ordered after it may start.
+// Ready reports that podd has started: units ordered after it may start.
 func (n *Notifier) Ready() { n.send(daemon.SdNotifyReady) }
 
-// Stopping notifies that podd is shutting down.
+// Stopping reports that podd is shutting down.
 func (n *Notifier) Stopping() { n.send(daemon.SdNotifyStopping) }
 
-// Status sets the line that `systemctl status` shows. Newlines become spaces; an
-// unchanged status is not sent again.
+// Status sets the line that `systemctl status` shows. Newlines become spaces. An unchanged
+// status is not sent again.
 func (n *Notifier) Status(text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	n.mu.Lock()
@@ -53,10 +53,10 @@ func (n *Notifier) Status(text string) {
 	}
 }
 
-// Run pings the watchdog while health returns nil, calling it twice per watchdog
-// interval, until ctx ends; it returns ctx's cause. If health returns an error, or does
-// not return, for WatchdogSec, systemd aborts the process, which dumps its goroutines to
-// the journal, and restarts it. Without a watchdog Run only waits.
+// Run pings the watchdog while health returns nil, until ctx ends. It calls health twice per
+// watchdog interval, and returns ctx's cause. If health returns an error, or does not return,
+// for WatchdogSec, systemd aborts the process, which dumps its goroutines to the journal, and
+// restarts it. Without a watchdog Run only waits.
 func (n *Notifier) Run(ctx context.Context, health func() error) error {
 	if n.every <= 0 {
 		<-ctx.Done()

@@ -37,7 +37,7 @@ func addOutput(cmd *cobra.Command, output *string, formats ...string) {
 	}
 }
 
-// completePods completes names of running pods.
+// completePods completes the names of running pods.
 func completePods(stateDir, namespace *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, written string) ([]string, cobra.ShellCompDirective) {
 		names := cli.CompletePods(cmd.Context(), *stateDir, *namespace, written)
@@ -46,7 +46,7 @@ func completePods(stateDir, namespace *string) cobra.CompletionFunc {
 	}
 }
 
-// completeOnePod is completePods for commands that accept one.
+// completeOnePod is completePods for commands that accept one pod.
 func completeOnePod(stateDir, namespace *string) cobra.CompletionFunc {
 	many := completePods(stateDir, namespace)
 	return func(cmd *cobra.Command, args []string, written string) ([]string, cobra.ShellCompDirective) {

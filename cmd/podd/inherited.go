@@ -13,26 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a process inherits and what no program of a container sets for itself comes from whoever
-// started podd: a shell with umask 077, cron, a supervisor that blocks signals. The runtime and
-// its containers would inherit it in turn, and a container of another user could not enter its
-// own root directory. So a daemon begins by resetting it, and its pods run alike however it was
-// started.
+// A process inherits settings from whoever started podd: a shell with umask 077, cron, a
+// supervisor that blocks signals. Programs in containers do not set these for themselves. The
+// runtime and its containers would inherit them in turn, and a container of another user could
+// not enter its own root directory. So a daemon first resets them, and its pods run the same
+// way however it was started.
 
-// umask is that of the directories and files of the node, also of the runtime's.
+// umask applies to the node's directories and files, including the runtime's.
 const umask = 0o022
 
-// resetInherited resets this process before it makes or starts anything: umask, blocked
-// signals, nice and resource limits. The working directory is left to enterRoot, since paths of flags are
-// relative to it. It does not return if it has to execute podd anew.
+// resetInherited resets this process before it creates or starts anything: umask, blocked
+// signals, nice and resource limits. It leaves the working directory to enterRoot, since paths
+// of flags are relative to it. It does not return if it has to execute podd again.
 func resetInherited() error {
 	unix.Umask(umask)
 	return errors.Join(raiseLimits(), resetThread())
 }
 
-// resetThread unblocks the signals and sets nice to 0. Both belong to a thread, and the Go
-// runtime gives the signal mask of its first one to all that it makes and to all that it
-// executes. So one thread is put right, and podd executed anew on it.
+// resetThread unblocks the signals and sets nice to 0. Both belong to a thread. The Go runtime
+// gives the signal mask of its first thread to every thread that it creates and every program
+// that it executes. So resetThread fixes one thread and executes podd again on it.
 func resetThread() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -43,14 +43,14 @@ func resetThread() error {
 	if err := errors.Join(setNice(0), unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)); err != nil {
 		return err
 	}
-	// Never for ever: what cannot be put right is left as it is.
+	// Do not loop forever: leave what cannot be fixed as it is.
 	if blocked, nice, err = threadState(); err != nil || blocked != (unix.Sigset_t{}) || nice != 0 {
 		return errors.Join(errors.New("unblock signals and set nice to 0: the kernel accepts it and does not do it"), err)
 	}
 	return fmt.Errorf("execute podd anew, with all signals unblocked: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// threadState returns the signals that are blocked, and nice.
+// threadState returns the blocked signals and the nice value.
 func threadState() (blocked unix.Sigset_t, nice int, err error) {
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, nil, &blocked); err != nil {
 		return blocked, 0, fmt.Errorf("read which signals are blocked: %w", err)
@@ -59,7 +59,7 @@ func threadState() (blocked unix.Sigset_t, nice int, err error) {
 	if err != nil {
 		return blocked, 0, fmt.Errorf("read nice: %w", err)
 	}
-	return blocked, 20 - raw, nil // what the system call returns is never negative
+	return blocked, 20 - raw, nil // the system call never returns a negative number
 }
 
 func setNice(nice int) error {
@@ -69,9 +69,9 @@ func setNice(nice int) error {
 	return nil
 }
 
-// leastLimits are what the runtime and its containers have at least: the limits of
-// podd-runtime.service, and where that has none the kernel's own. Limits of core files are the
-// administrator's: they say whether the machine keeps such files.
+// leastLimits are the least limits that the runtime and its containers get: those of
+// podd-runtime.service, and otherwise the kernel's own. Limits of core files are left to the
+// administrator: they decide whether the machine keeps such files.
 var leastLimits = []struct {
 	name       string
 	resource   int
@@ -89,12 +89,12 @@ var leastLimits = []struct {
 	{"stack", unix.RLIMIT_STACK, 8 << 20, unix.RLIM_INFINITY},
 }
 
-// raiseLimits raises the limits that are lower, and lowers none.
+// raiseLimits raises limits that are too low. It lowers none.
 func raiseLimits() error {
 	var errs []error
 	for _, least := range leastLimits {
 		var now unix.Rlimit
-		// Not Getrlimit: of open files it returns what the Go runtime took for itself.
+		// Not Getrlimit: for open files it returns the Go runtime's own raised limit.
 		if err := unix.Prlimit(0, least.resource, nil, &now); err != nil {
 			errs = append(errs, fmt.Errorf("read the limit of %s: %w", least.name, err))
 			continue
@@ -105,13 +105,13 @@ func raiseLimits() error {
 			soft, hard = min(soft, most), min(hard, most)
 		}
 		want := unix.Rlimit{Cur: max(now.Cur, soft), Max: max(now.Max, hard)}
-		// Also when nothing seems to change: the Go runtime has raised its own limit of open
-		// files, and would give children the one from before.
+		// Set it even if nothing seems to change: the Go runtime has raised its own limit of
+		// open files, and would give children the previous one.
 		if want == now && least.resource != unix.RLIMIT_NOFILE {
 			continue
 		}
 		err := unix.Setrlimit(least.resource, &want)
-		if errors.Is(err, unix.EPERM) { // then as far as this machine permits
+		if errors.Is(err, unix.EPERM) { // raise it as far as this machine permits
 			err = errors.Join(err, unix.Setrlimit(least.resource, &unix.Rlimit{Cur: min(want.Cur, now.Max), Max: now.Max}))
 		}
 		if err != nil {
@@ -121,7 +121,7 @@ func raiseLimits() error {
 	return errors.Join(errs...)
 }
 
-// mostOpenFiles is the kernel's bound of that limit, or otherwise.
+// mostOpenFiles returns the kernel's bound of that limit, or otherwise if it is unknown.
 func mostOpenFiles(otherwise uint64) uint64 {
 	text, err := os.ReadFile("/proc/sys/fs/nr_open")
 	if err != nil {
@@ -134,18 +134,19 @@ func mostOpenFiles(otherwise uint64) uint64 {
 	return n
 }
 
-// handOnHangups has what podd starts end at a SIGHUP again, when podd itself ignores it, as under
-// nohup. Containers would inherit that. podd runtime keeps it: containerd is in its place.
+// handOnHangups makes children of podd end at a SIGHUP again if podd itself ignores it, as
+// under nohup. Containers would inherit that. podd runtime keeps ignoring it, because
+// containerd takes its place.
 func handOnHangups() {
 	if signal.Ignored(unix.SIGHUP) {
-		signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // nobody receives: podd still ignores it
+		signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // nobody receives, so podd still ignores it
 	}
 }
 
-// enterRoot leaves the working directory, which would be kept from being unmounted.
+// enterRoot leaves the working directory, so that it can be unmounted.
 func enterRoot() error { return os.Chdir("/") }
 
-// tellInherited tells what could not be reset; the daemon runs on.
+// tellInherited logs what could not be reset. The daemon runs on.
 func tellInherited(log *slog.Logger, err error) {
 	switch {
 	case err == nil:

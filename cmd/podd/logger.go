@@ -9,7 +9,7 @@ import (
 	"podd/config"
 )
 
-// newLogger returns the daemon's log, as configured, and what sets its verbosity.
+// newLogger returns the daemon's configured log, and a function that sets its verbosity.
 // Libraries that log with klog or log write to it, too.
 func newLogger(c *config.Config, w io.Writer) (log *slog.Logger, setVerbosity func(v int)) {
 	var level slog.LevelVar

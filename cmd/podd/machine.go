@@ -8,8 +8,8 @@ import (
 	"podd/bundle"
 )
 
-// lowerOOMScore makes podd one of the last processes that the OOM killer
-// selects. It is no error if the machine does not permit that.
+// lowerOOMScore makes podd one of the last processes that the OOM killer selects. If the
+// machine does not permit that, it is no error.
 func lowerOOMScore(score int, log *slog.Logger) {
 	if score < 0 && !bundle.MayLowerOOMScore() {
 		log.Info("cannot lower podd's OOM score: this machine does not permit it", "wanted", score)

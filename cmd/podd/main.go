@@ -26,7 +26,7 @@ func main() {
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal shuts podd down in an orderly way, a second one kills it.
+	// The first signal shuts podd down in an orderly way. A second one kills it.
 	context.AfterFunc(ctx, stop)
 	name, rest := filepath.Base(args[0]), args[1:]
 	if name == "kubelet" {
@@ -103,7 +103,7 @@ of rejecting them.`,
 	return root
 }
 
-// checkUsage makes wrong arguments exit with the code of wrong flags.
+// checkUsage gives wrong arguments the exit code of wrong flags.
 func checkUsage(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, given []string) error {

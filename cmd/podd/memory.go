@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gcPercent is GOGC: how much the heap may grow between two garbage collections.
-// Little of podd's memory is heap, and a collection takes a few milliseconds, ten or
-// twenty times in a burst of 50 pods.
+// gcPercent is GOGC: how much the heap may grow between two garbage collections. Little of
+// podd's memory is heap. A collection takes a few milliseconds, and a burst of 50 pods causes
+// ten or twenty.
 const gcPercent = 50
 
-// limitHeap sets it; GOGC in the environment takes precedence.
+// limitHeap sets gcPercent. GOGC in the environment takes precedence.
 func limitHeap() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -24,19 +24,19 @@ func limitHeap() {
 }
 
 const (
-	// startIsOver is when little of the program and of the heap that only the start needed
-	// is used any more.
+	// startIsOver is the time after which podd hardly uses the parts of the program and the
+	// heap that only the start needed.
 	startIsOver = time.Minute
-	// lookPeriod is how often podd looks whether there is more that it does not use.
+	// lookPeriod is how often podd checks whether there is more unused memory.
 	lookPeriod = 30 * time.Second
-	// returnFrom is from how many bytes of free heap on a garbage collection is worth it.
+	// returnFrom is how many bytes of free heap make a garbage collection worthwhile.
 	returnFrom = 1 << 20
 )
 
-// returnMemory returns what podd does not use to the machine, until ctx ends: what only its
-// start needed, and later what a burst of pods or a rare job left, when it has not been needed
-// for half a minute. The Go runtime on its own keeps free heap for the next burst, some 3 MiB
-// on a node where there is none.
+// returnMemory returns unused memory to the machine until ctx ends. It first returns what only
+// the start needed. Later it returns what a burst of pods or a rare job left, once that has
+// been unused for half a minute. The Go runtime on its own keeps free heap for the next burst,
+// some 3 MiB on a node that has no bursts.
 func returnMemory(ctx context.Context, log *slog.Logger) {
 	var heap heapLook
 	for wait := startIsOver; ; wait = lookPeriod {
@@ -53,15 +53,16 @@ func returnMemory(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// heapLook is what the heap was like when podd last looked.
+// heapLook is the state of the heap when podd last looked.
 type heapLook struct {
 	collections uint64
-	// kept is what was free after the last return: the Go runtime does not return everything.
+	// kept is how much was still free after the last return: the Go runtime does not return
+	// everything.
 	kept uint64
 }
 
-// idle says that free heap is worth returning, and that no garbage was collected since the last
-// look: it was free then, too, and little has been allocated.
+// idle reports whether free heap is worth returning and no garbage was collected since the last
+// look. In that case it was already free then, and little has been allocated since.
 func (h *heapLook) idle() bool {
 	before := h.collections
 	collections, free := heapNow()
@@ -75,22 +76,22 @@ func (h *heapLook) giveBack() {
 	h.collections, h.kept = heapNow()
 }
 
-// heapNow is how often garbage was collected, and how many bytes of the heap are free and not
-// returned.
+// heapNow returns how often garbage was collected, and how many bytes of the heap are free but
+// not returned.
 func heapNow() (collections, free uint64) {
 	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/memory/classes/heap/free:bytes"}}
 	metrics.Read(now)
 	for i, value := range []*uint64{&collections, &free} {
-		if now[i].Value.Kind() == metrics.KindUint64 { // a later Go may have no such figure
+		if now[i].Value.Kind() == metrics.KindUint64 { // a later Go may lack the metric
 			*value = now[i].Value.Uint64()
 		}
 	}
 	return collections, free
 }
 
-// forbidCores keeps this process's memory, which contains Secrets, out of core
-// files, whatever its limits are. Programs that it executes are not affected: unlike
-// a limit, the attribute ends with execve, and containers keep theirs.
+// forbidCores keeps this process's memory, which contains Secrets, out of core files, whatever
+// its limits are. Programs that it executes are not affected: unlike a limit, the attribute
+// ends with execve, and containers keep their own.
 func forbidCores(log *slog.Logger) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		log.Warn("cannot disable core files: one of podd would contain Secrets", "error", err)

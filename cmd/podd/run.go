@@ -19,7 +19,7 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// bindNode binds the flags of podd run that are not the kubelet's.
+// bindNode binds those flags of podd run that the kubelet does not have.
 func bindNode(fs *pflag.FlagSet, c *node.Config) {
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", "", "`directory` of the bundled runtime's binaries (default $"+bundle.EnvDir+", or found near podd)")
 	fs.StringVar(&c.Bridge, "bridge", cni.DefaultBridge, "bridge and `name` of the default pod network, unique on this machine")
@@ -37,8 +37,8 @@ func bindValidation(fs *pflag.FlagSet, v *manifest.Validation, usage string) {
 
 const flagValidation = "manifest-validation"
 
-// resolveDirs resolves the directories and defaults --runtime-root-dir. The kubelet's own root
-// directory is not the runtime's: kubeadm reset empties it.
+// resolveDirs resolves the directories and defaults --runtime-root-dir. The runtime does not
+// use the kubelet's root directory: kubeadm reset empties it.
 func resolveDirs(cfg *config.Config, own *node.Config, asKubelet bool) error {
 	runtimeRoot := cmp.Or(own.RuntimeRootDir, cfg.RootDir)
 	if own.RuntimeRootDir == "" && asKubelet && cfg.RootDir == config.KubeletRootDir {
@@ -56,7 +56,8 @@ func resolveDirs(cfg *config.Config, own *node.Config, asKubelet bool) error {
 	return absolutePaths(&own.RuntimeDir, &own.ImageDir, &own.ContainerLogsDir, &cfg.API.CertFile, &cfg.API.KeyFile, &cfg.API.ClientCAFile)
 }
 
-// absolutePaths makes paths of flags absolute, before the daemon leaves its working directory.
+// absolutePaths makes the paths of flags absolute before the daemon leaves its working
+// directory.
 func absolutePaths(paths ...*string) error {
 	for _, path := range paths {
 		if *path == "" {
@@ -71,7 +72,7 @@ func absolutePaths(paths ...*string) error {
 	return nil
 }
 
-// newRunCmd is "podd run", or the whole of podd under the name kubelet.
+// newRunCmd returns "podd run", which is all of podd under the name kubelet.
 func newRunCmd(asKubelet bool) *cobra.Command {
 	var kubelet config.Flags
 	var own node.Config

@@ -26,7 +26,7 @@ func (f *runtimeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.LogLevel, "log-level", "warn", "containerd's: debug, info, warn or error")
 }
 
-// newRuntimeCmd is "podd runtime".
+// newRuntimeCmd returns "podd runtime".
 func newRuntimeCmd() *cobra.Command {
 	flags := &runtimeFlags{}
 	cmd := &cobra.Command{

@@ -13,7 +13,7 @@ import (
 	"podd/node/teardown"
 )
 
-// newRuntimeStopCmd is "podd runtime stop".
+// newRuntimeStopCmd returns "podd runtime stop".
 func newRuntimeStopCmd() *cobra.Command {
 	flags, cgroupRoot := &runtimeFlags{}, ""
 	cmd := &cobra.Command{
@@ -55,7 +55,7 @@ and wait until podd ps is empty.`,
 	return cmd
 }
 
-// find finds the podd to stop, and sets the flags to what it recorded.
+// find finds the podd to stop, and sets the flags to the values that it recorded.
 func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.Found, error) {
 	if os.Geteuid() != 0 {
 		return instance.Found{}, errors.New("stopping the container runtime needs root")
@@ -76,7 +76,7 @@ func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.
 			set      *string
 		}{{"bridge", r.Bridge, &f.Bridge}, {"pod-cidr", r.PodCIDR, &f.PodCIDR}} {
 			if recorded.is == "" {
-				continue // nobody chose one
+				continue // nobody set one
 			}
 			if given.Changed(recorded.flag) && *recorded.set != recorded.is {
 				return found, fmt.Errorf("--%s %s: the podd with root directory %s has %s; omit the flag", recorded.flag, *recorded.set, found.Root, recorded.is)

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmapUnused gives up the pages of the program itself that are mapped: after its start some
-// 17 MiB, since the kernel maps sixteen pages around each one that is touched. What is used
-// again is mapped again, out of the page cache, within microseconds. The kernel may then
-// reclaim the rest as it does other pages of files; until it does, the machine has no more
-// free memory than before, but podd's resident memory is what podd uses.
+// unmapUnused gives up the mapped pages of the program itself. After podd's start these are
+// some 17 MiB, since the kernel maps sixteen pages around each one that is touched. A page that
+// is used again is mapped again from the page cache within microseconds. The kernel may then
+// reclaim the rest as it does other pages of files. Until it does, the machine has no more free
+// memory than before, but podd's resident memory is only what podd uses.
 func unmapUnused(log *slog.Logger) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err == nil {
@@ -48,9 +48,9 @@ func unmapProgram(exe string) error {
 // mapping is a range of addresses.
 type mapping struct{ start, end uintptr }
 
-// unchanged returns the mappings of a file that cannot be written to and of which no page
-// differs from the file. A program that is relocated, or being debugged, has others, whose
-// pages must not be dropped.
+// unchanged returns the mappings of a file that are not writable and have no page that differs
+// from the file. A program that is relocated, or being debugged, has pages that differ. These
+// must not be dropped.
 func unchanged(smaps io.Reader, file string) (all []mapping, err error) {
 	var current mapping
 	of := false

@@ -39,8 +39,8 @@ Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limitHeap()
-			// No cleanup is needed: a signal ends this at once, whether it waits for
-			// input or is processing it.
+			// No cleanup is needed: a signal ends the command at once, whether it waits for
+			// input or processes it.
 			signal.Reset(os.Interrupt, syscall.SIGTERM)
 			o.Paths = args
 			return o.Run(cmd.InOrStdin(), cmd.OutOrStdout())

@@ -16,12 +16,12 @@ var (
 	commit  = ""
 )
 
-// kubernetesVersion is the release whose API, defaulting and validation podd
-// uses.
+// kubernetesVersion is the Kubernetes release that podd takes its API, defaulting and
+// validation from.
 const kubernetesVersion = "v1.36.3"
 
-// thisVersion is what this binary was built from; if the build did not set it,
-// what Go recorded.
+// thisVersion returns the version that this binary was built from. If the build did not set it,
+// it returns the one that Go recorded.
 func thisVersion() server.Version {
 	v := server.Version{
 		Version: version, Commit: commit, Kubernetes: kubernetesVersion,

@@ -1,13 +1,12 @@
 // Containerd-shim-runc-v2 is containerd's own shim with two differences.
 //
-// It runs one thread of Go code at a time. Each shim collects its garbage every 30 s,
-// whatever it did meanwhile (pkg/shim, setRuntime), and with the four threads that
-// containerd's gives itself most of that time is spent on waking and waiting for one
-// another: on a node at rest that was three quarters of all the processor time. What a
-// shim waits for (runc, the kernel) does not count as Go code.
+// It runs one thread of Go code at a time. Each shim collects its garbage every 30 s, even if
+// it did nothing meanwhile (pkg/shim, setRuntime). With the four threads of containerd's own
+// shim, most of that time goes to waking and waiting for one another. On a node at rest that
+// was three quarters of all the processor time. Waiting for runc or the kernel does not count
+// as running Go code.
 //
-// And it does not leave the file systems of its containers in the node's mount table: see
-// task.
+// It also removes the file systems of its containers from the node's mount table: see task.
 package main
 
 import (

@@ -42,16 +42,16 @@ func init() {
 // taskService is containerd's service of a shim. It detaches a container's file system
 // from the node's mount namespace once the container has it.
 //
-// The mounts of all containers make every start slower: a new mount namespace is a copy of
-// the node's, and runc, containerd and systemd read the whole table, in which an overlay
-// has the longest lines. With 1,000 pods that was most of what a start takes longer than with 50. The
-// container's own namespace keeps its file system mounted for as long as a process is in
-// it, and whoever looks from outside goes by /proc/PID/root. What ends a container unmounts
-// the directory only if something is mounted there.
+// The mounts of all containers slow down every start. A new mount namespace is a copy of the
+// node's, and runc, containerd and systemd read the whole table, where overlays have the
+// longest lines. With 1,000 pods that was most of the extra time of a start compared with 50
+// pods. The container's own namespace keeps its file system mounted for as long as a process is
+// in it. To look from outside, use /proc/PID/root. The code that ends a container unmounts the
+// directory only if something is mounted there.
 type taskService struct{ taskAPI.TTRPCTaskService }
 
-// Create makes a container, whose init process has changed its root and waits when the
-// call returns.
+// Create makes a container. When the call returns, the container's init process has changed its
+// root and waits.
 func (s taskService) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
 	answer, err := s.TTRPCTaskService.Create(ctx, r)
 	if err != nil || len(r.Rootfs) == 0 {
