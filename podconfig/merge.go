@@ -8,20 +8,20 @@ import (
 	"podd/internal/pod"
 )
 
-// set is the desired state: the last snapshot of each source, and which of its pods
-// the agent was told. It is pure: no locks, no clock.
+// set is the desired state: the last snapshot of each source, and the pods that the agent was
+// given. It is pure: no locks, no clock.
 type set struct {
-	// order of the sources decides which pod gets a name that none has.
+	// order of the sources decides which pod gets a name that no pod holds.
 	order []pod.Source
 	// latest is each source's last snapshot; a source without an entry is not ready.
 	latest map[pod.Source][]*pod.Desired
-	// delivered are the pods that the agent was given, by source and UID.
+	// delivered holds the pods that the agent was given, by source and UID.
 	delivered map[pod.Source]map[pod.UID]*pod.Desired
-	// provisional are the sources whose last snapshot was.
+	// provisional holds the sources with a provisional last snapshot.
 	provisional map[pod.Source]bool
-	// holders are the pods that were told, by name.
+	// holders holds the delivered pods by name.
 	holders map[podKey]*pod.Desired
-	// objects are the same of ConfigMaps, Secrets, volumes and claims.
+	// objects is the same for ConfigMaps, Secrets, volumes and claims.
 	objects objectSet
 }
 
@@ -31,9 +31,9 @@ func newSet(order []pod.Source) *set {
 		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
 }
 
-// merge applies the snapshots of some sources and returns the changes, in the order
-// in which they must be sent, removals first, and the pods that do not run because
-// another has their name.
+// merge applies the snapshots of some sources. It returns the changes in the order in which
+// they must be sent, removals first, and the pods that do not run because another pod has their
+// name.
 func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, losers []podDuplicate) {
 	first := map[pod.Source]bool{}
 	for name, snap := range snaps {
@@ -65,7 +65,8 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 		}
 		if gone := by[pod.OpRemove]; len(gone) > 0 {
 			slices.SortFunc(gone, byPlace)
-			// With the first whole set, those that it adds come later: only then is it known.
+			// A removal that comes with the first whole set is provisional: the set's additions
+			// follow later, and only then does the reader know the set.
 			removes = append(removes, pod.Update{Op: pod.OpRemove, Source: name, Pods: gone, Provisional: s.provisional[name] || first[name]})
 		}
 		for _, op := range []pod.Op{pod.OpAdd, pod.OpUpdate, pod.OpDelete, pod.OpReconcile} {
@@ -77,8 +78,8 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 	return removes, rest, losers
 }
 
-// static returns the pods of all sources but the apiserver, and whether each of these is
-// ready.
+// static returns the pods of all sources except the apiserver, and whether each of these
+// sources is ready.
 func (s *set) static() (pods []*pod.Desired, complete bool) {
 	complete = true
 	for _, name := range s.order {
@@ -94,7 +95,7 @@ func (s *set) static() (pods []*pod.Desired, complete bool) {
 	return pods, complete
 }
 
-// change is the operation that leads from had to want, of one UID.
+// change returns the operation that leads from had to want, for one UID.
 func change(had, want *pod.Desired) pod.Op {
 	switch {
 	case had == nil:
@@ -118,7 +119,7 @@ func change(had, want *pod.Desired) pod.Op {
 	return ""
 }
 
-// sameAnnotations ignores those that the node writes itself.
+// sameAnnotations compares annotations, except those that the node writes itself.
 func sameAnnotations(a, b map[string]string) bool {
 	foreign := func(m map[string]string) int {
 		n := len(m)
@@ -140,13 +141,13 @@ func sameAnnotations(a, b map[string]string) bool {
 	return true
 }
 
-// duplicate is a pod or object that is not used because holder has its name.
+// duplicate is a pod or object that is unused because holder has its name.
 type duplicate[T any] struct{ loser, holder T }
 
 type podDuplicate duplicate[*pod.Desired]
 
-// podKey is what only one pod has at a time. One is made of each pod whenever a source
-// says anything.
+// podKey is the name that only one pod may have at a time. It is computed for each pod whenever
+// a source sends anything.
 type podKey struct{ namespace, name string }
 
 func keyOf(d *pod.Desired) podKey { return podKey{d.Pod.Namespace, d.Pod.Name} }
@@ -170,9 +171,9 @@ func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 // The strength of a claim to a name.
 const (
 	_           = iota
-	firstClaim  // it is there
-	placeClaim  // it is where the holder of the name was: an edited manifest
-	holderClaim // it is the holder
+	firstClaim  // the candidate exists
+	placeClaim  // it comes from the holder's place: an edited manifest
+	holderClaim // it holds the name
 )
 
 func choosePods(all []*pod.Desired, holders map[podKey]*pod.Desired) (chosen []*pod.Desired, losers []podDuplicate) {
@@ -193,8 +194,8 @@ func choosePods(all []*pod.Desired, holders map[podKey]*pod.Desired) (chosen []*
 	return chosen, losers
 }
 
-// chooseOne splits candidates into one for each name, the first with the best
-// claim to it, and the rest.
+// chooseOne splits the candidates into one for each name and the rest. The first candidate with
+// the best claim to a name gets it.
 func chooseOne[T any, K comparable](all []T, name func(T) K, claim func(T) int) (chosen []T, losers []duplicate[T]) {
 	type holder struct{ place, rank int }
 	best := make(map[K]holder, len(all))
@@ -215,8 +216,8 @@ func chooseOne[T any, K comparable](all []T, name func(T) K, claim func(T) int) 
 	return chosen, losers
 }
 
-// Duplicates returns a problem for each pod or object whose name an earlier one has:
-// those of PodConfig if all of them appeared at once.
+// Duplicates returns a problem for each pod or object if an earlier one has its name. They are
+// the problems that PodConfig would report if all of them appeared at once.
 func Duplicates(pods []*pod.Desired, objects []*pod.Object) []pod.Problem {
 	var out []pod.Problem
 	_, losers := choosePods(pods, nil)

@@ -12,7 +12,7 @@ type metrics struct {
 	restarts *prometheus.CounterVec
 }
 
-// newMetrics registers the package's metrics, all by source (file, http, api).
+// newMetrics registers the package's metrics, all labelled by source (file, http, api).
 func newMetrics(reg prometheus.Registerer, sources []pod.Source) *metrics {
 	by := []string{"source"}
 	m := &metrics{

@@ -10,29 +10,28 @@ import (
 // Objects receives the objects of all sources that pods refer to: ConfigMaps, Secrets,
 // volumes, claims.
 type Objects interface {
-	// Replace takes the whole set, one for each key. It must not block, and may
-	// keep the slice. It is called by one goroutine, whenever the set has changed:
-	// after the reader of Updates has applied the removals of pods that came with it,
-	// and before the other changes of pods are told. What did not change is the same
-	// pointer again.
+	// Replace takes the whole set, one object for each key. It must not block, and may keep the
+	// slice. One goroutine calls it whenever the set has changed: after the reader of Updates
+	// has applied the pod removals of the same merge, and before the other changes of pods are
+	// sent. An unchanged object is the same pointer again.
 	Replace(all []*pod.Object)
 }
 
-// objectSet is which objects the sources have said, and which were told. Its
-// owner is the one of the set.
+// objectSet holds the objects that the sources have sent, and those that were delivered. It has
+// the same owner as set.
 type objectSet struct {
-	// said is each source's last snapshot.
+	// said holds each source's last snapshot.
 	said map[pod.Source][]*pod.Object
-	// told is what Objects has, once has is set, in the order of the sources.
+	// told is the set that Objects has, once has is set, in the order of the sources.
 	told []*pod.Object
 	has  bool
-	// losers are not used since others have their names.
+	// losers are the objects that are unused because others have their names.
 	losers []objectDuplicate
 }
 
 type objectDuplicate duplicate[*pod.Object]
 
-// merge chooses one object for each key, and says whether that changed anything.
+// merge chooses one object for each key, and reports whether the choice has changed.
 func (s *objectSet) merge(order []pod.Source) (changed bool) {
 	var all []*pod.Object
 	for _, name := range order {
@@ -45,7 +44,7 @@ func (s *objectSet) merge(order []pod.Source) (changed bool) {
 	var chosen []*pod.Object
 	chosen, s.losers = chooseObjects(all, holders)
 	if len(s.said) == 0 || s.has && slices.Equal(chosen, s.told) {
-		return false // nobody has spoken, or nothing is new
+		return false // no source has sent anything, or nothing is new
 	}
 	s.told, s.has = chosen, true
 	return true

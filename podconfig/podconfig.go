@@ -16,25 +16,24 @@ import (
 
 // Config configures a PodConfig.
 type Config struct {
-	// Sources, in the order in which they get a name that two of them desire. Their
+	// Sources, in order of precedence: if two desire the same name, the earlier gets it. Their
 	// names must differ.
 	Sources []Source
-	// Objects receives what pods refer to; may be nil.
+	// Objects receives the objects that pods refer to. It may be nil.
 	Objects Objects
-	// Static is called with the pods of all sources but the apiserver, after each change;
-	// complete says that each of these sources is ready. It must not block. NoMirror is for
-	// nobody.
+	// Static is called with the pods of all sources except the apiserver, after each change.
+	// complete says whether each of these sources is ready. It must not block. NoMirror means
+	// that nobody wants them.
 	Static func(pods []*pod.Desired, complete bool)
 	Log    *slog.Logger
-	// Registerer for the metrics; nil for none.
+	// Registerer is for the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
-// NoMirror is for a node whose static pods are shown to no cluster.
+// NoMirror is the Config.Static of a node that shows its static pods to no cluster.
 var NoMirror func(pods []*pod.Desired, complete bool)
 
-// PodConfig merges the sources. Its methods may be called by anyone at any
-// time; Run once.
+// PodConfig merges the sources. Any goroutine may call its methods at any time. Call Run once.
 type PodConfig struct {
 	sources []Source
 	objects Objects
@@ -50,17 +49,17 @@ type PodConfig struct {
 	set *set
 
 	mu sync.Mutex
-	// inbox has the newest snapshot of each source that was not merged yet.
+	// inbox holds the newest unmerged snapshot of each source.
 	inbox map[pod.Source]Snapshot
-	// reported are the last problems of each source, failures those of sources
-	// that do not run.
+	// reported holds the last problems of each source. failures holds those of sources that do
+	// not run.
 	reported map[pod.Source][]pod.Problem
 	failures map[pod.Source]pod.Problem
 	list     problemList
 	seen     map[pod.Source]bool
 }
 
-// New returns a PodConfig; nothing runs before Run.
+// New returns a PodConfig. Nothing runs before Run.
 func New(cfg Config) *PodConfig {
 	order := make([]pod.Source, len(cfg.Sources))
 	for i, s := range cfg.Sources {
@@ -79,22 +78,22 @@ func New(cfg Config) *PodConfig {
 	}
 }
 
-// Updates is the stream of changes, for one reader; unbuffered. It is closed
-// when Run returns. The reader applies each before it takes the next: what it takes
-// after a removal says that the pods are being stopped.
+// Updates returns the stream of changes, unbuffered and for one reader. It is closed when Run
+// returns. The reader must apply each update before it takes the next: the next update after a
+// removal implies that the removed pods are being stopped.
 func (c *PodConfig) Updates() <-chan pod.Update { return c.updates }
 
-// Problems is what is wrong with manifests now, by place; at most 501 entries,
-// the last of which then counts the rest. The caller may keep it.
+// Problems returns the current problems of manifests, by place. There are at most 501; the last
+// one then counts the rest. The caller may keep the slice.
 func (c *PodConfig) Problems() []pod.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list.sorted)
 }
 
-// SeenAll says whether every source is ready and the reader of Updates has taken
-// their pods: until then nobody may clean up after all of them. To clean up after
-// one source its first Update is enough, so that a silent one delays no other.
+// SeenAll reports whether every source is ready and the reader of Updates has taken their pods.
+// Until then nobody may clean up after all of them. To clean up after one source, its first
+// Update is enough, so a silent source delays no other.
 func (c *PodConfig) SeenAll() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +158,7 @@ func (c *PodConfig) runSource(ctx context.Context, s Source) error {
 	}
 }
 
-// put leaves a snapshot for deliver, and replaces one that it has not taken yet.
+// put leaves a snapshot for deliver, and replaces one that deliver has not taken yet.
 func (c *PodConfig) put(name pod.Source, snap Snapshot) {
 	c.mu.Lock()
 	if waiting, ok := c.inbox[name]; ok && snap.Incomplete {
@@ -234,8 +233,8 @@ func (c *PodConfig) send(ctx context.Context, updates []pod.Update) error {
 	return nil
 }
 
-// awaitApplied returns when the reader has applied removals: it then takes another,
-// which is of no pods.
+// awaitApplied returns once the reader has applied removals. It sends another removal without
+// pods: the reader takes it only after it has applied the others.
 func (c *PodConfig) awaitApplied(ctx context.Context, removes []pod.Update) error {
 	if len(removes) == 0 {
 		return nil
@@ -251,7 +250,7 @@ func (c *PodConfig) take() map[pod.Source]Snapshot {
 	return snaps
 }
 
-// publish updates the list of problems from those of the sources and of the merge.
+// publish updates the list of problems from those of the sources and those of the merge.
 func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []podDuplicate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,14 +15,14 @@ func compare(a, b string) int { return cmp.Compare(a, b) }
 // maxProblems bounds what Problems returns.
 const maxProblems = 500
 
-// problemKey tells one problem from another, so that it is told once.
+// problemKey identifies a problem, so that it is logged only once.
 type problemKey struct {
 	source                 pod.Source
 	origin, field, message string
 	line                   int
 }
 
-// problemList is what is wrong now, of all sources.
+// problemList holds the current problems of all sources.
 type problemList struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -30,13 +30,13 @@ type problemList struct {
 	sorted  []pod.Problem
 }
 
-// replace takes the new whole list, keeps since when each problem is known, and
-// logs what appeared and what went.
+// replace takes the new whole list, keeps the time since when each problem is known, and logs
+// problems that appeared and problems that went.
 func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 	next := map[problemKey]pod.Problem{}
 	all := make([]pod.Problem, 0, len(l.sorted))
 	for source, problems := range by {
-		wrong := 0 // warnings are not
+		wrong := 0 // excludes warnings
 		for _, p := range problems {
 			key := problemKey{source, p.Origin, p.Field, p.Message, p.Line}
 			if _, twice := next[key]; twice {

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// savingPause is between two savings: a burst of changes is one.
+	// savingPause is the time between two saves: a burst of changes is saved once.
 	savingPause = time.Second
-	// savingRetry is when one that failed, on a full disk perhaps, is tried again.
+	// savingRetry is how soon a failed save, on a full disk perhaps, is retried.
 	savingRetry = time.Minute
 )
 
-// keeper makes the stored pods those that it is given, in a goroutine of its own: a disk
-// must not delay a pod.
+// keeper stores the sets that it is given, in a goroutine of its own: a disk must not delay a
+// pod.
 type keeper struct {
 	stored podstore.Store
 	log    *slog.Logger
-	// next is the newest whole set, by UID; capacity 1. A set is not modified once sent.
+	// next holds the newest whole set, by UID; capacity 1. A set is not modified once sent.
 	next chan map[pod.UID]*pod.Desired
 }
 
@@ -33,10 +33,10 @@ func newKeeper(s podstore.Store, log *slog.Logger) *keeper {
 	return &keeper{stored: s, log: log, next: make(chan map[pod.UID]*pod.Desired, 1)}
 }
 
-// keep replaces the set that is to be stored. It never blocks; only one goroutine calls it.
+// keep replaces the set to store. It never blocks. Only one goroutine calls it.
 func (k *keeper) keep(set map[pod.UID]*pod.Desired) {
 	select {
-	case <-k.next: // one that was not stored yet
+	case <-k.next: // a set that was not stored yet
 	default:
 	}
 	k.next <- set
@@ -44,7 +44,7 @@ func (k *keeper) keep(set map[pod.UID]*pod.Desired) {
 
 // run stores until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	has := map[pod.UID]*pod.Desired{} // what was written by this podd
+	has := map[pod.UID]*pod.Desired{} // the pods that this podd has written
 	var retry <-chan time.Time
 	var set map[pod.UID]*pod.Desired
 	var failure logonce.Failure
@@ -69,7 +69,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// save writes what differs from has, and removes the others' files.
+// save writes the pods that differ from has, and removes the files of all others.
 func (k *keeper) save(set, has map[pod.UID]*pod.Desired) error {
 	var errs []error
 	for uid, d := range set {
@@ -87,6 +87,6 @@ func (k *keeper) save(set, has map[pod.UID]*pod.Desired) error {
 			delete(has, uid)
 		}
 	}
-	// One that could not be written stays as it was.
+	// A pod that could not be written keeps its old file.
 	return errors.Join(append(errs, k.stored.Retain(func(uid pod.UID) bool { return set[uid] != nil }))...)
 }

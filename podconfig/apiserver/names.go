@@ -11,10 +11,10 @@ import (
 	"podd/internal/pod"
 )
 
-// maxRejected bounds the problems that are shown of pods with unusable names.
+// maxRejected bounds the reported problems of pods with unusable names.
 const maxRejected = 20
 
-// reject notes a pod that pod.CheckNames rejected, with the time of the first such answer.
+// reject records a pod that pod.CheckNames rejected, with the time of the first rejection.
 func (s *Source) reject(p *v1.Pod, err error, old map[pod.UID]pod.Problem, now time.Time) {
 	problem := pod.Problem{Origin: s.cfg.Server, Since: now,
 		Message: fmt.Sprintf("pod %.100q of namespace %.100q is not started: %v", p.Name, p.Namespace, err),
@@ -28,7 +28,7 @@ func (s *Source) reject(p *v1.Pod, err error, old map[pod.UID]pod.Problem, now t
 	s.rejected[p.UID] = problem
 }
 
-// rejections are the problems of rejected pods, a bounded number.
+// rejections returns the problems of rejected pods, at most maxRejected.
 func (s *Source) rejections() []pod.Problem {
 	var out []pod.Problem
 	for _, p := range s.rejected {

@@ -21,27 +21,27 @@ import (
 
 // Lister follows the pods of one node.
 type Lister interface {
-	// FollowPods calls set with all of a node's pods after each change, and with the
-	// reason while they cannot be had. Calls never overlap. It blocks until ctx ends.
+	// FollowPods calls set with all of a node's pods after each change. While it cannot get
+	// them, it calls set with the reason. Calls never overlap. It blocks until ctx ends.
 	FollowPods(ctx context.Context, node string, set func(pods []*v1.Pod, err error))
 }
 
-// Config is what a Source is made of.
+// Config configures a Source.
 type Config struct {
 	Lister   Lister
 	NodeName string
 	// Server is the apiserver's URL, as users see it.
 	Server string
-	// StateDir keeps the pods for a start without the apiserver; "" for none. It is the
-	// Source's alone, and made when needed.
+	// StateDir stores the pods for a start without the apiserver; "" for none. Only the Source
+	// uses it. It is created when needed.
 	StateDir string
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// silence is how long a Source that was just started waits for the apiserver before it
-// turns to the stored pods: a machine that boots has a network by then, and what was
-// deleted meanwhile is not started for nothing.
+// silence is how long a newly started Source waits for the apiserver before it uses the stored
+// pods. A booting machine has a network by then, and pods that were deleted meanwhile are not
+// started for nothing.
 const silence = 10 * time.Second
 
 // Source implements podconfig.Source.
@@ -49,29 +49,32 @@ type Source struct {
 	cfg    Config
 	log    *slog.Logger
 	stored podstore.Store
-	// pods are the last known, by UID.
+	// pods holds the last known pods, by UID.
 	pods map[pod.UID]*pod.Desired
-	// versions are the resource versions that these were compared with last: what podd
-	// writes of a status makes another one, of which nothing here changes.
+	// versions holds the resource versions that pods was last compared with. A status that podd
+	// writes makes a new version, but changes nothing here.
 	versions map[pod.UID]string
-	// ready: the apiserver has given its whole set. provisional: pods are the stored ones.
+	// ready is set once the apiserver has given its whole set. provisional is set while pods
+	// are the stored ones.
 	ready, provisional bool
-	// startupTimeoutElapsed: the apiserver has had its time to answer after the start.
+	// startupTimeoutElapsed is set once the apiserver has had its time to answer after the
+	// start.
 	startupTimeoutElapsed bool
 	failure               *pod.Problem
-	// refused: failure is that this node may not know its pods.
+	// refused is set if the apiserver refuses to let this node see its pods; failure has the
+	// error.
 	refused bool
-	// unusable are the problems of stored files, until the apiserver answers.
+	// unusable holds the problems of stored files, until the apiserver answers.
 	unusable []pod.Problem
-	// rejected are the problems of the apiserver's pods whose names are unusable.
+	// rejected holds the problems of the apiserver's pods with unusable names.
 	rejected map[pod.UID]pod.Problem
-	// over are the pods that have ended according to the apiserver; kept is what was last
-	// passed to be stored.
+	// over holds the pods that have ended according to the apiserver. kept is the set last
+	// passed on to be stored.
 	over map[pod.UID]bool
 	kept map[pod.UID]*pod.Desired
 }
 
-// New makes a Source; nothing is requested or read before Run.
+// New returns a Source. It requests and reads nothing before Run.
 func New(cfg Config) *Source {
 	log := cfg.Log
 	if log == nil {
@@ -83,7 +86,7 @@ func New(cfg Config) *Source {
 	}
 }
 
-// Name is pod.SourceAPIServer.
+// Name returns pod.SourceAPIServer.
 func (s *Source) Name() pod.Source { return pod.SourceAPIServer }
 
 // told is one call of a Lister.
@@ -116,7 +119,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 			s.take(t.pods, t.err, time.Now())
 		case <-late:
 			if s.startupTimeoutElapsed = true; s.ready {
-				continue // as nearly always
+				continue // the usual case
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -133,8 +136,9 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	}
 }
 
-// useStoredPods turns to the stored pods if the apiserver does not answer. One that refuses this
-// node is there: the node may have been removed from the cluster.
+// useStoredPods uses the stored pods if the apiserver does not answer. It does not if the
+// apiserver refuses this node: that is an answer, and the node may have been removed from the
+// cluster.
 func (s *Source) useStoredPods(now time.Time) {
 	if s.ready || s.provisional || !s.startupTimeoutElapsed || s.refused {
 		return
@@ -161,8 +165,8 @@ func (s *Source) useStoredPods(now time.Time) {
 	s.log.Warn("the apiserver does not answer: running the pods that it had given this node", "pods", len(s.pods), "unusable", len(s.unusable))
 }
 
-// toKeep returns the set to store, if it is another one. What has ended, or is being
-// deleted, is not to run again.
+// toKeep returns the set to store if it has changed. It leaves out pods that have ended or are
+// being deleted: they must not run again.
 func (s *Source) toKeep() map[pod.UID]*pod.Desired {
 	if !s.ready {
 		return nil
@@ -176,7 +180,7 @@ func (s *Source) toKeep() map[pod.UID]*pod.Desired {
 	return set
 }
 
-// take applies what the Lister tells.
+// take applies an update from the Lister.
 func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 	if err != nil {
 		s.refused = apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
@@ -211,12 +215,12 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 	}
 }
 
-// ofOneAttempt is what differs between two attempts that fail alike: the number of an
-// HTTP/2 stream, and the port on this side.
+// ofOneAttempt matches the parts of an error that differ between two attempts that fail alike:
+// the number of an HTTP/2 stream, and the local port.
 var ofOneAttempt = regexp.MustCompile(`stream ID \d+; |\[?[0-9a-fA-F.:]+\]?:\d+->`)
 
-// reason is the text of an error without that: the same failure again is no news to who
-// reads the log.
+// reason returns the text of an error without these parts: the same failure again is no news to
+// a reader of the log.
 func reason(err error) string { return ofOneAttempt.ReplaceAllString(err.Error(), "") }
 
 // failed records why the pods cannot be followed.
@@ -228,9 +232,9 @@ func (s *Source) failed(why string, now time.Time) {
 	s.failure.Message = "cannot follow the pods of this node: " + why
 }
 
-// desired is the pod in podd's terms: the same pointer if nothing of it changed but what
-// podd itself wrote of its status, which is most of what a watch shows. That the pod has ended
-// somebody else may have written, too.
+// desired returns the pod in podd's terms. It returns the same pointer if nothing changed but
+// the part of the status that podd itself writes, which is most of what a watch shows. The end
+// of the pod always counts as a change: somebody else may have written it.
 func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desired {
 	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || pod.Over(old.Pod.Status.Phase) == pod.Over(p.Status.Phase) && onlyOwnStatusDiffers(old.Pod, p)) {
 		return old
@@ -242,9 +246,9 @@ func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desire
 	return marked(p, s.cfg.Server, seen)
 }
 
-// marked is a pod with the annotations of its source.
+// marked returns a pod with the annotations of its source.
 func marked(p *v1.Pod, server string, seen time.Time) *pod.Desired {
-	own := *p // what follows the pods has p, too
+	own := *p // others that follow the pods have p, too
 	own.Annotations = maps.Clone(p.Annotations)
 	if own.Annotations == nil {
 		own.Annotations = map[string]string{}
@@ -254,7 +258,8 @@ func marked(p *v1.Pod, server string, seen time.Time) *pod.Desired {
 	return &pod.Desired{Pod: &own, Source: pod.SourceAPIServer, Origin: server, Seen: seen}
 }
 
-// onlyOwnStatusDiffers compares a pod that desired has marked with a newer version.
+// onlyOwnStatusDiffers reports whether a marked pod and a newer version differ only in the
+// status that podd writes.
 func onlyOwnStatusDiffers(marked, p *v1.Pod) bool {
 	meta := *marked.ObjectMeta.DeepCopy()
 	for _, mark := range []string{pod.AnnotationSource, pod.AnnotationSeen} {
@@ -269,7 +274,7 @@ func onlyOwnStatusDiffers(marked, p *v1.Pod) bool {
 		equality.Semantic.DeepEqual(ofOthers(&marked.Status), ofOthers(&p.Status))
 }
 
-// ofOthers is what others than the node agent write of a status.
+// ofOthers returns the fields of a status that others than the node agent write.
 func ofOthers(s *v1.PodStatus) v1.PodStatus {
 	o := v1.PodStatus{NominatedNodeName: s.NominatedNodeName, ResourceClaimStatuses: s.ResourceClaimStatuses, ExtendedResourceClaimStatus: s.ExtendedResourceClaimStatus}
 	for _, c := range s.Conditions {
@@ -286,8 +291,8 @@ func (s *Source) snapshot() podconfig.Snapshot {
 	for _, d := range s.pods {
 		snap.Pods = append(snap.Pods, d)
 	}
-	// Those that were created first come first: two of one name are the old one, which
-	// is being deleted, and the new one.
+	// Sort by creation. If two pods have one name, one is old and being deleted, the other is
+	// new.
 	slices.SortFunc(snap.Pods, func(a, b *pod.Desired) int {
 		return cmp.Or(a.Pod.CreationTimestamp.Compare(b.Pod.CreationTimestamp.Time), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// maxStoredBytes bounds a stored pod: an apiserver takes no object over 1.5 MiB.
+	// maxStoredBytes bounds a stored pod. An apiserver takes no object over 1.5 MiB.
 	maxStoredBytes = 4 << 20
-	// maxStoredProblems bounds those that are told.
+	// maxStoredProblems bounds the reported problems.
 	maxStoredProblems = 20
 )
 
-// readStored returns the pods that were stored, and a problem for each file that is of no
-// use. Those of another cluster, or of the name that this node had before, do not count.
+// readStored returns the stored pods, and a problem for each unusable file. It ignores pods of
+// another cluster, and pods of a name that this node had before.
 func (s *Source) readStored() (pods []*v1.Pod, problems []pod.Problem) {
 	found, unusable := s.stored.Read()
 	for _, e := range found {

@@ -8,8 +8,7 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// amount is how many pods and objects there are, and how many bytes the values of
-// the objects have.
+// amount counts pods, objects, and the bytes in the objects' values.
 type amount struct{ pods, objects, bytes int }
 
 func amountOf(c manifest.Content) amount {
@@ -24,7 +23,7 @@ func (a amount) fits(room amount) bool {
 	return a.pods <= room.pods && a.objects <= room.objects && a.bytes <= room.bytes
 }
 
-// room is how much a file may have beside the others.
+// room returns how much a file may hold in addition to the other files.
 func (s *Source) room(name string) amount {
 	room := amount{manifest.MaxPods, manifest.MaxObjects, manifest.MaxObjectBytes}
 	for other, e := range s.entries {
@@ -37,13 +36,14 @@ func (s *Source) room(name string) amount {
 	return amount{max(room.pods, 0), max(room.objects, 0), max(room.bytes, 0)}
 }
 
-// freed says that there is room for what a file has now, and was not.
+// freed reports whether there is now room for the content of a file that was crowded out
+// before.
 func (s *Source) freed(name string, e *entry) bool {
 	return e.crowded != amount{} && e.crowded.fits(s.room(name))
 }
 
-// crowdedOut is what a file says that has more than there is room for: like one
-// that by itself has too much, nothing.
+// crowdedOut returns the result for a file that has more than there is room for. It has no
+// content, like a file that has too much by itself.
 func crowdedOut(path string, has, room amount, now time.Time) manifest.Result {
 	const mebi = 1 << 20
 	message := fmt.Sprintf("the ConfigMaps and Secrets of the file have %.1f MiB, but with those of the other files only %.1f MiB more are allowed (%d MiB for all files)",

@@ -1,12 +1,11 @@
 // Package file is the source of pods that reads manifests from a directory, or
 // from a single file.
 //
-// It owns: which files count (*.yaml, *.yml, *.json, *.manifest that do not begin
-// with a dot), reading them without ever blocking on one (FIFOs, devices, directories,
-// links that lead nowhere), detecting changes, and the last good version of a
-// manifest that broke. It leaves to others what a manifest means
-// (podconfig/manifest) and which of two pods with one name runs (podconfig).
-// Validate makes the same checks once and offline, for podd validate.
+// It owns the choice of files (*.yaml, *.yml, *.json, *.manifest that do not begin with a dot),
+// reading them without ever blocking on one (FIFOs, devices, directories, links that lead
+// nowhere), the detection of changes, and the last good version of a manifest that broke.
+// podconfig/manifest decides what a manifest means, and podconfig which of two pods with one
+// name runs. Validate makes the same checks once and offline, for podd validate.
 //
 // How a change is detected:
 //
@@ -18,19 +17,17 @@
 //	anything at all, or nothing ─► a rescan every CheckFrequency finds it too,
 //	and checks again after the same times
 //
-// inotify is a hint: what counts is the content of the directory at that time.
-// Only files whose inode, size or times changed are read again, so one more file
-// costs the same in a directory of three and of five hundred. Changes without a
-// notification are found by a rescan: a file that is written through a mapping, or
-// outside the directory (the target of a symlink).
+// inotify is only a hint: the content of the directory at that time counts. Only files with a
+// changed inode, size or times are read again, so one more file costs the same in a directory
+// of three and of five hundred. A rescan finds changes that cause no notification: a file that
+// is written through a mapping, or outside the directory (the target of a symlink).
 //
-// Promises about broken manifests: the good documents of a file apply. A pod
-// whose document broke keeps its last good version, when the document still
-// says which pod it is; when any broken document does not, every pod that the
-// file had before stays. Only a file that is gone, or a file that is good and
-// no longer names the pod, removes a pod. With a StateDir the last good version
-// survives a restart of podd, too. A directory, or a single file, that cannot be
-// read keeps everything; one that is gone for 2 s is empty. A file with which the
-// source would have more than manifest.MaxPods (MaxObjects, MaxObjectBytes) counts
-// as broken, not the others.
+// Promises about broken manifests: the good documents of a file apply. A pod with a broken
+// document keeps its last good version if the document still says which pod it is. If any
+// broken document does not, all earlier pods of the file stay. A pod is removed only if its
+// file is gone, or if the file is good and no longer names it. With a StateDir the last good
+// version also survives a restart of podd. A directory, or a single file, that cannot be read
+// keeps everything; one that is gone for 2 s counts as empty. If a file would take the source
+// over manifest.MaxPods (MaxObjects, MaxObjectBytes), that file counts as broken, not the
+// others.
 package file

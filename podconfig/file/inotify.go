@@ -15,12 +15,12 @@ const (
 	// dirEvents are the events of a directory of manifests.
 	dirEvents = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM |
 		unix.IN_DELETE | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	// parentEvents are those of the directory above: the watched one appears,
-	// goes, or is another one now.
+	// parentEvents are the events of the directory above: the watched one appears, goes, or is
+	// replaced.
 	parentEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
-// event is one event, which outlives the buffer that it was read into.
+// event is a copy of one event. It outlives the buffer that it was read into.
 type event struct {
 	wd           int32
 	mask, cookie uint32
@@ -29,12 +29,12 @@ type event struct {
 
 // watcher is one inotify instance with at most two watches.
 type watcher struct {
-	inotify *filewatch.Inotify // the source's goroutine has it
-	// dir and parent are watch descriptors, -1 for none; parentName is the
-	// entry of the parent that matters.
+	inotify *filewatch.Inotify // only the source's goroutine uses it
+	// dir and parent are watch descriptors, -1 for none. parentName is the relevant entry of
+	// the parent.
 	dir, parent int32
 	parentName  string
-	// target is the watched directory, to notice that the path is another now.
+	// target identifies the watched directory, to notice when the path leads to another one.
 	target stamp
 }
 
@@ -56,8 +56,8 @@ func (w *watcher) aim(dir string) error {
 		if w.dir >= 0 || err != nil || !isDir(child) {
 			return err
 		}
-		// The directory that was missing below the watched one was made before
-		// the watch was there: nothing will ever tell of it.
+		// The directory that was missing below the watched one was made before the watch
+		// existed: no event will ever report it.
 	}
 }
 
@@ -90,7 +90,7 @@ func (w *watcher) aimOnce(dir string) (child string, err error) {
 	}
 }
 
-// missing says that there is no directory of the name.
+// missing reports whether err means that there is no directory of the name.
 func missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }

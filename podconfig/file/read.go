@@ -15,42 +15,40 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// Patterns are the names that count, in words.
+// Patterns describes the names of manifests in words.
 const Patterns = "*.yaml, *.yml, *.json and *.manifest without a dot in front"
 
-// IsManifest says whether a directory's entry of that name is a manifest:
-// *.yaml, *.yml, *.json or *.manifest, not beginning with a dot.
+// IsManifest reports whether a directory entry of that name is a manifest: *.yaml, *.yml,
+// *.json or *.manifest, not beginning with a dot.
 func IsManifest(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
 	}
 	switch filepath.Ext(name) {
-	case ".yaml", ".yml", ".json", ".manifest": // the last is what kops writes
+	case ".yaml", ".yml", ".json", ".manifest": // kops writes the last
 		return true
 	}
 	return false
 }
 
-// Unreadable is why a manifest cannot be read at all, as a sentence, and what
-// to do about it.
+// Unreadable is the reason why a manifest cannot be read at all, as a sentence, with advice.
 type Unreadable struct {
 	Message, Hint string
-	// Gone: there is no such file.
+	// Gone says that there is no such file.
 	Gone bool
 }
 
 func (u *Unreadable) Error() string { return u.Message }
 
-// stamp tells whether a file changed since it was read.
+// stamp shows whether a file has changed since it was read.
 type stamp struct {
 	dev, ino     uint64
 	size         int64
 	mtime, ctime time.Time
 }
 
-// Read returns the content of a manifest. It never blocks on what is no regular
-// file and never reads more than manifest.MaxBytes. The error is an
-// *Unreadable.
+// Read returns the content of a manifest. It never blocks on anything other than a regular
+// file, and never reads more than manifest.MaxBytes. The error is an *Unreadable.
 func Read(path string) ([]byte, error) {
 	data, _, err := read(path)
 	return data, err
@@ -82,7 +80,7 @@ func read(path string) ([]byte, stamp, error) {
 	if u := unfit(info); u != nil {
 		return nil, s, u
 	}
-	// O_NONBLOCK: should the file have become a FIFO since, open returns.
+	// O_NONBLOCK: open returns even if the file has become a FIFO since.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, s, explain(path, err)
@@ -102,7 +100,7 @@ func read(path string) ([]byte, stamp, error) {
 	return data, s, nil
 }
 
-// unfit says why something that exists is no manifest, or nil.
+// unfit returns the reason why an existing file is no manifest, or nil.
 func unfit(info fs.FileInfo) *Unreadable {
 	const aside = "move it out of the manifest directory"
 	switch mode := info.Mode(); {
@@ -123,7 +121,7 @@ func unfit(info fs.FileInfo) *Unreadable {
 	return nil
 }
 
-// explain puts the system's error into a sentence.
+// explain turns the system's error into a sentence.
 func explain(path string, err error) *Unreadable {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -14,7 +14,7 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// rescan checks which files exist and which of them changed.
+// rescan checks which files exist and which have changed.
 func (s *Source) rescan(w *watcher) {
 	names, err := s.list(w)
 	if u, ok := errors.AsType[*Unreadable](err); ok {
@@ -47,11 +47,11 @@ func (s *Source) rescan(w *watcher) {
 	}
 }
 
-// list sets the watch and returns the names of the manifests. The watch comes first,
-// so that no change after the listing is missed.
+// list sets the watch and returns the names of the manifests. It sets the watch first, so that
+// no change after the listing is missed.
 func (s *Source) list(w *watcher) ([]string, error) {
 	target, err := os.Stat(s.cfg.Path)
-	if err == nil { // otherwise it is assumed to be what it was
+	if err == nil { // otherwise assume that it is what it was
 		s.setSingle(!target.IsDir())
 	}
 	watched := s.cfg.Path
@@ -90,8 +90,7 @@ func (s *Source) list(w *watcher) ([]string, error) {
 	return names, nil
 }
 
-// setSingle switches between a directory and a single file, whose entries are not
-// comparable.
+// setSingle switches between a directory and a single file. Their entries are not comparable.
 func (s *Source) setSingle(single bool) {
 	if s.single != single {
 		s.single = single
@@ -101,8 +100,8 @@ func (s *Source) setSingle(single bool) {
 	}
 }
 
-// pathFault handles a path that is missing or cannot be read: its pods are kept,
-// unless it is missing for longer than dirGoneDelay.
+// pathFault handles a path that is missing or cannot be read. Its pods stay unless it is
+// missing for longer than dirGoneDelay.
 func (s *Source) pathFault(u *Unreadable) {
 	now := time.Now()
 	p := &pod.Problem{Origin: s.cfg.Path, Message: u.Message, Hint: u.Hint, Since: now}
@@ -124,7 +123,7 @@ func (s *Source) pathFault(u *Unreadable) {
 			s.changed = s.changed || !s.ready
 			s.ready = true
 		default:
-			// It may be in the middle of being replaced.
+			// The path may just be in the middle of a replacement.
 			s.pending[dirItself] = delayedCheck{at: s.missingSince.Add(dirGoneDelay)}
 			p.KeptRunning = true
 		}
@@ -147,10 +146,10 @@ func (s *Source) remove(name string) {
 	}
 }
 
-// check reads a file if it changed or if an event says so. A quiet check changes
-// nothing if the file is broken or lacks pods that it had, since it may not be written
-// completely. Without an event, the first check of a file that changed or is gone
-// changes nothing either: its events may be on their way.
+// check reads a file if it has changed or if an event says so. A quiet check changes nothing if
+// the file is broken or lacks pods that it had: it may not be completely written. Without an
+// event, the first check of a file that has changed or is gone changes nothing either: its
+// events may be on their way.
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
@@ -191,7 +190,7 @@ func (s *Source) check(name string, event, quiet bool) {
 	s.take(name, data, next, quiet)
 }
 
-// take decodes what a file has now. Of next the stamp, the sum and the time are set.
+// take decodes the current content of a file. The caller has set next's stamp, sum and time.
 func (s *Source) take(name string, data []byte, next *entry, quiet bool) {
 	path, e := s.path(name), s.entries[name]
 	r := manifest.Decode(data, s.options(path, next.read))
@@ -220,8 +219,8 @@ func (s *Source) options(path string, now time.Time) manifest.Options {
 	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation}
 }
 
-// before is what the file had when it was last seen: by this process, or, for a
-// file that is broken when podd starts, by the one before it.
+// before returns the previous content of the file: as last seen by this process or, for a file
+// that is broken when podd starts, by the process before it.
 func (s *Source) before(path string, e *entry, broken bool) manifest.Content {
 	switch {
 	case e != nil:
@@ -252,7 +251,7 @@ func sameProblems(a, b []pod.Problem) bool {
 	})
 }
 
-// lacks says whether one of old is not in next.
+// lacks reports whether next lacks any pod or object of old.
 func lacks(next, old manifest.Content) bool {
 	return slices.ContainsFunc(old.Pods, func(o *pod.Desired) bool {
 		return !slices.ContainsFunc(next.Pods, func(p *pod.Desired) bool { return p.UID() == o.UID() })
@@ -261,7 +260,7 @@ func lacks(next, old manifest.Content) bool {
 	})
 }
 
-// keep adds to what a file has the last good versions of what broke.
+// keep adds the last good versions of the failed documents to the entry's content.
 func (e *entry) keep(old manifest.Content, failed []manifest.Failed) {
 	kept := manifest.Keep(e.Content, old, failed)
 	e.Pods = append(e.Pods, kept.Pods...)

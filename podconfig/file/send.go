@@ -9,8 +9,8 @@ import (
 	"podd/podconfig"
 )
 
-// send tells the whole set if anything changed, and then keeps the good
-// versions: that must not delay a pod.
+// send sends the whole set if anything has changed. Only then does it store the good versions,
+// which must not delay a pod.
 func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	if s.changed {
 		s.changed = false
@@ -41,7 +41,7 @@ func (s *Source) snapshot() podconfig.Snapshot {
 	return snap
 }
 
-// save keeps the good versions that wait for it.
+// save stores the waiting good versions.
 func (s *Source) save() {
 	for path, err := range s.good.Flush() {
 		if err != nil {
@@ -51,7 +51,7 @@ func (s *Source) save() {
 	s.saved = time.Now()
 }
 
-// untilDue is the time until the next pending look or saving.
+// untilDue returns the time until the next pending check or save.
 func (s *Source) untilDue() time.Duration {
 	next := time.Now().Add(time.Hour)
 	for _, l := range s.pending {

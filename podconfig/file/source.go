@@ -23,23 +23,23 @@ import (
 const (
 	// DefaultCheckFrequency is the kubelet's fileCheckFrequency.
 	DefaultCheckFrequency = 20 * time.Second
-	// createDelay is how long a created file may stay open before it is read
-	// without waiting for the close.
+	// createDelay is how long a created file may stay open before podd reads it without waiting
+	// for the close.
 	createDelay = 200 * time.Millisecond
-	// writeDelay is how long after its last write a file that stays open is read.
+	// writeDelay is how long after its last write podd reads a file that stays open.
 	writeDelay = 20 * time.Second
 	// goneDelay is how long a file may be missing while an editor replaces it, unless
 	// Config.GoneAtOnce.
 	goneDelay = 50 * time.Millisecond
 	// dirGoneDelay is the same for the directory.
 	dirGoneDelay = 2 * time.Second
-	// racy is the age up to which a file may change again and keep its times: the
+	// racy is the age below which a file may change again without a change of its times: the
 	// kernel's file times are coarse.
 	racy = 100 * time.Millisecond
-	// restDelay is how long after it was read a file rests that is replaced again
-	// and again, which is more often than burst times in a row. A new version costs
-	// some milliseconds until it is in the volumes of its readers. Readings less than
-	// rowGap apart are in a row: a slow machine rests, too.
+	// restDelay is how long a file rests after it was read if it is replaced again and again,
+	// more than burst times in a row. A new version takes some milliseconds to reach the
+	// volumes of its readers. Two reads less than rowGap apart count as in a row, so that a
+	// slow machine rests, too.
 	restDelay = 20 * time.Millisecond
 	rowGap    = 100 * time.Millisecond
 	burst     = 5
@@ -49,40 +49,40 @@ const (
 
 // Config configures a Source.
 type Config struct {
-	// Path is the directory of manifests, or one manifest of any name.
+	// Path is a directory of manifests, or one manifest of any name.
 	Path     string
 	NodeName string
 	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
-	// StateDir keeps the last good version of each manifest over restarts;
-	// "" for none. It is podd's own; it is made when needed. Those with Secrets are
-	// in VolatileDir, which must be in memory.
+	// StateDir stores the last good version of each manifest across restarts; "" for none. Only
+	// podd uses it. It is created when needed. Versions with Secrets are in VolatileDir, which
+	// must be in memory.
 	StateDir, VolatileDir string
-	// GoneAtOnce takes each deletion of a manifest for the end of its pods, also if the
-	// file is written anew at once, as the kubelet does. Otherwise an editor that saves in
-	// that way ends no pod.
+	// GoneAtOnce ends the pods of a manifest at each deletion, even if the file is written
+	// again at once, as the kubelet does. Without it, an editor that saves by deleting first
+	// ends no pod.
 	GoneAtOnce bool
 	Log        *slog.Logger
 }
 
-// Source reads manifests from files. It implements podconfig.Source; Run may be
-// called again after it returned, by one goroutine at a time.
+// Source reads manifests from files. It implements podconfig.Source. Run may be called again
+// after it has returned, by one goroutine at a time.
 type Source struct {
 	cfg   Config
 	log   *slog.Logger
 	good  *lastgood.Store // by path
-	saved time.Time       // when good was flushed last
-	// swept: what manifests left there that went while podd was away is removed.
+	saved time.Time       // the last time good was flushed
+	// swept is set once the leftovers of manifests that went while podd was away are removed.
 	swept bool
 
 	entries map[string]*entry // by file name
-	// pending are checks that are delayed, by file name.
+	// pending holds delayed checks, by file name.
 	pending map[string]delayedCheck
-	// ignored are names that were logged once as not being manifests.
+	// ignored holds names that were already logged as not being manifests.
 	ignored map[string]bool
-	// The state of the path itself; single: it was a file, not a directory, when it
+	// The state of the path itself. single says that it was a file, not a directory, when it
 	// last existed.
 	single       bool
 	ready        bool
@@ -91,35 +91,34 @@ type Source struct {
 	changed      bool
 }
 
-// delayedCheck is a check of one name that is due later.
+// delayedCheck is a check of one name at a later time.
 type delayedCheck struct {
 	at time.Time
-	// quiet: nothing changes if the file is broken or lacks pods that it had, since
-	// it may not be written completely.
+	// quiet says that nothing changes if the file is broken or lacks pods that it had: it may
+	// not be completely written.
 	quiet bool
 }
 
 // entry is one file of the directory.
 type entry struct {
 	stamp stamp
-	// young: a later change may have the same stamp.
+	// young says that a later change may have the same stamp.
 	young bool
 	sum   [sha256.Size]byte
-	// read is when it was read, and inRow how many times before that were less than
-	// rowGap apart.
+	// read is when the file was read. inRow is how many earlier reads were less than rowGap
+	// apart.
 	read  time.Time
 	inRow int
 	manifest.Content
-	// problems of the newest content.
+	// problems are those of the newest content.
 	problems []pod.Problem
-	// crowded is how much the newest content has if the source has no room for it;
-	// else nothing.
+	// crowded is the amount of the newest content if the source has no room for it; else zero.
 	crowded amount
-	// holds is how much there is of Content.
+	// holds is the amount of Content.
 	holds amount
 }
 
-// New returns a Source; nothing is read before Run.
+// New returns a Source. It reads nothing before Run.
 func New(cfg Config) *Source {
 	if cfg.CheckFrequency <= 0 {
 		cfg.CheckFrequency = DefaultCheckFrequency
@@ -134,7 +133,7 @@ func New(cfg Config) *Source {
 		entries: map[string]*entry{}, pending: map[string]delayedCheck{}, ignored: map[string]bool{}}
 }
 
-// Name is pod.SourceFile.
+// Name returns pod.SourceFile.
 func (s *Source) Name() pod.Source { return pod.SourceFile }
 
 // Run watches until ctx is done. If inotify is not available (no instances left), it
@@ -144,15 +143,14 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	if w != nil {
 		defer func() {
 			_ = w.close()
-			for range events { // until the reader has ended
+			for range events { // wait for the reader to end
 			}
 		}()
 	}
 	return s.loop(ctx, out, w, events, failed)
 }
 
-// loop handles events, delayed checks and rescans; w and the channels are nil without
-// inotify.
+// loop handles events, delayed checks and rescans. w and the channels are nil without inotify.
 func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, events <-chan []event, failed <-chan error) error {
 	ticker := time.NewTicker(s.cfg.CheckFrequency)
 	defer ticker.Stop()
@@ -179,8 +177,8 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 		case err := <-failed:
 			return err
 		case <-timer.C:
-			// A write that has been noticed counts, whichever of the two was ready first: on a
-			// busy machine a file that is being written was read.
+			// A noticed write comes first, whichever of the two was ready first. Otherwise a
+			// busy machine would read a file while it is being written.
 			select {
 			case batch := <-events:
 				if err := s.handle(ctx, out, w, batch); err != nil {
@@ -195,7 +193,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 	}
 }
 
-// handle takes in a batch of events and sends what they change.
+// handle processes a batch of events and sends the resulting changes.
 func (s *Source) handle(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, batch []event) error {
 	for len(batch) > 0 {
 		var first []event
@@ -253,8 +251,8 @@ func (s *Source) due(w *watcher) {
 	}
 }
 
-// untilGone returns the events up to the first that ends pods whatever comes after it,
-// which is to be told before the rest.
+// untilGone returns the events up to the first that ends pods whatever comes after it. These
+// must be sent before the rest.
 func (s *Source) untilGone(batch []event) (first, rest []event) {
 	for i, e := range batch {
 		if s.endsPods(e) {
@@ -264,8 +262,8 @@ func (s *Source) untilGone(batch []event) (first, rest []event) {
 	return batch, nil
 }
 
-// endsPods says that an event is a deletion that counts at once. A rename does not: a file
-// that is renamed to another manifest keeps its pods.
+// endsPods reports whether an event is a deletion that counts at once. A rename does not: a
+// file that is renamed to another manifest keeps its pods.
 func (s *Source) endsPods(e event) bool {
 	return s.cfg.GoneAtOnce && e.mask&unix.IN_DELETE != 0 && s.counts(e.name)
 }
@@ -300,7 +298,7 @@ func (s *Source) events(w *watcher, batch []event) {
 	}
 }
 
-// counts says whether an entry of the directory is a manifest.
+// counts reports whether an entry of the directory is a manifest.
 func (s *Source) counts(name string) bool {
 	if s.single {
 		return name == filepath.Base(s.cfg.Path)
@@ -325,7 +323,7 @@ func (s *Source) event(e event, renamed bool) {
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
 	case e.mask&unix.IN_MODIFY != 0:
-		// Rescans skip it until its writer closes it or pauses. A file that was just
+		// Rescans skip the file until its writer closes it or pauses. A file that was just
 		// created is not delayed any further.
 		if l, waiting := s.pending[e.name]; !waiting || !l.quiet {
 			s.pending[e.name] = delayedCheck{at: time.Now().Add(writeDelay)}
@@ -333,7 +331,7 @@ func (s *Source) event(e event, renamed bool) {
 	case e.mask&unix.IN_MOVED_FROM != 0 && renamed:
 		s.check(e.name, true, false)
 	case s.endsPods(e):
-		s.remove(e.name) // whatever has that name by now has an event of its own
+		s.remove(e.name) // a new file of that name has an event of its own
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
 		s.pending[e.name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
 	case e.mask&unix.IN_ATTRIB != 0:
@@ -343,8 +341,8 @@ func (s *Source) event(e event, renamed bool) {
 	}
 }
 
-// openForWriting guesses whether a file that was just created is still being written:
-// true for a regular file with one link, false for one that was linked into place.
+// openForWriting guesses whether a newly created file is still being written: true for a
+// regular file with one link, false for one that was linked into place.
 func (s *Source) openForWriting(name string) bool {
 	var st unix.Stat_t
 	if err := unix.Lstat(s.path(name), &st); err != nil {

@@ -12,9 +12,9 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// unbound returns a warning for each claim that none of the volumes can satisfy,
-// whichever node it is: pods that name it would wait. Unless content is whole, the
-// volume may be elsewhere, and it is no warning.
+// unbound returns a warning for each claim that no volume can satisfy on any node: pods that
+// name it would wait. Unless content is whole, the volume may be elsewhere, and this is no
+// warning.
 func unbound(c manifest.Content, whole bool, now time.Time) []pod.Problem {
 	in, at := claimsOf(c)
 	taken := func(name string) bool {
@@ -41,8 +41,8 @@ func unbound(c manifest.Content, whole bool, now time.Time) []pod.Problem {
 	return out
 }
 
-// claimsOf are the volumes and claims of content, the first of each name, and where they
-// are.
+// claimsOf returns the volumes and claims of content, the first of each name, and their
+// locations.
 func claimsOf(c manifest.Content) (in claims.Input, at map[claims.Key]*pod.Object) {
 	at = map[claims.Key]*pod.Object{}
 	for _, o := range c.Objects {
@@ -57,14 +57,13 @@ func claimsOf(c manifest.Content) (in claims.Input, at map[claims.Key]*pod.Objec
 	return in, at
 }
 
-// binds says that a claim would have that volume.
+// binds reports whether a claim would bind to that volume.
 func binds(c *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	r := claims.Bind(claims.Input{Volumes: []*v1.PersistentVolume{v}, Claims: []claims.Claim{{PersistentVolumeClaim: c}}})
 	return r.Claims[claims.Key{Namespace: c.Namespace, Name: c.Name}].Phase == v1.ClaimBound
 }
 
-// exampleOnce keeps one example for each file: what it shows for one claim helps with the
-// others.
+// exampleOnce keeps one example for each file: the example for one claim helps with the others.
 func exampleOnce(problems []pod.Problem) {
 	first := map[string]int{}
 	for i := range problems {

@@ -15,12 +15,12 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// Verdict is what Validate says of a set of manifests. Its JSON form is what
-// podd validate -o json prints, and a contract.
+// Verdict is Validate's result for a set of manifests. podd validate -o json prints its JSON
+// form, which is a contract.
 type Verdict struct {
 	Files int `json:"files"`
-	// Pods are the valid ones, by namespace/name, and so are ConfigMaps, Secrets and
-	// claims; volumes have a name only.
+	// Pods lists the valid pods by namespace/name. ConfigMaps, Secrets and claims are listed in
+	// the same way; volumes only have a name.
 	Pods       []string      `json:"pods"`
 	ConfigMaps []string      `json:"configMaps"`
 	Secrets    []string      `json:"secrets"`
@@ -28,20 +28,19 @@ type Verdict struct {
 	Claims     []string      `json:"persistentVolumeClaims,omitempty"`
 	Drivers    []string      `json:"csiDrivers,omitempty"`
 	Problems   []pod.Problem `json:"problems"`
-	// Needs are what pods and claims of a single file refer to, and what it does not
-	// have: another file may have it.
+	// Needs lists what the pods and claims of a single file refer to but the file does not
+	// contain: another file may have it.
 	Needs []pod.Problem `json:"needs,omitempty"`
-	// LeftOut are the entries of directories that are no manifests.
+	// LeftOut lists the directory entries that are not manifests.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// Validate checks manifests as a Source would, without watching or keeping
-// anything. A path is a file, a directory, or "-" for stdin, which is read to its
-// end; all of them are one set, in which names and numbers are checked, and whether pods
-// find the ConfigMaps, Secrets and claims that they name, and claims a volume. In a
-// directory, or several files, what they do not find is a warning; of a single file it is
-// what the file needs. Problems are sorted by file and line. Of opt, Origin, Now and Needs
-// are set here.
+// Validate checks manifests as a Source would, without watching or storing anything. A path is
+// a file, a directory, or "-" for stdin, which is read to its end. All paths form one set.
+// Validate checks names and numbers in that set, and whether pods find the ConfigMaps, Secrets
+// and claims that they name, and claims a volume. Anything missing is a warning in a directory
+// or several files; for a single file it goes into Needs. Problems are sorted by file and line.
+// Validate sets Origin, Now and Needs of opt.
 func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 	opt.Now, opt.Needs = time.Now(), true
 	v := validator{opt: opt, seen: map[string]bool{}, Verdict: Verdict{Pods: []string{}, ConfigMaps: []string{}, Secrets: []string{}, Problems: []pod.Problem{}}}
@@ -62,14 +61,14 @@ func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 	return v.Verdict
 }
 
-// validator is a Verdict in the making.
+// validator is a Verdict under construction.
 type validator struct {
 	Verdict
 	opt     manifest.Options
 	content manifest.Content
 	needs   []manifest.Need
 	seen    map[string]bool // files, by name
-	// whole says that the set may be what podd is to have as a whole.
+	// whole says that the set may be everything that podd is to have.
 	whole bool
 }
 
@@ -112,7 +111,7 @@ func (v *validator) manifest(origin string, data []byte, err error) {
 	v.needs = append(v.needs, r.Needs...)
 }
 
-// set checks what only all of them together can show.
+// set makes the checks that need the whole set.
 func (v *validator) set() {
 	pods, objects := v.content.Pods, v.content.Objects
 	v.Problems = append(v.Problems, podconfig.Duplicates(pods, objects)...)
@@ -158,12 +157,11 @@ func (v *validator) tooMany(origin string, most int, what string) pod.Problem {
 		Hint:    "remove files that are not for this machine"}
 }
 
-// manifestsOf is a file itself, or the manifests of a directory, and what else
-// there is.
+// manifestsOf returns the file itself, or the manifests of a directory and its other entries.
 func manifestsOf(path string) (files, leftOut []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
-		return []string{filepath.Clean(path)}, nil, nil // reading it will say what is wrong
+		return []string{filepath.Clean(path)}, nil, nil // reading it will show the error
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -25,33 +25,33 @@ import (
 const (
 	// DefaultCheckFrequency is the kubelet's httpCheckFrequency.
 	DefaultCheckFrequency = 20 * time.Second
-	// timeout is of a whole request, as upstream's.
+	// timeout bounds a whole request, as upstream.
 	timeout = 10 * time.Second
-	// firstRetry is how soon a server that never answered is asked again;
-	// doubling up to the check frequency.
+	// firstRetry is how soon podd asks a server again that never answered; it doubles up to the
+	// check frequency.
 	firstRetry = time.Second
-	// remind is how often a failure that lasts is logged again.
+	// remind is how often a lasting failure is logged again.
 	remind       = 10 * time.Minute
 	maxRedirects = 5
 )
 
-// Config is what a Source is made of.
+// Config configures a Source.
 type Config struct {
 	// URL must be absolute, http or https.
 	URL string
-	// Header is sent with each request (staticPodURLHeader). It is never sent
-	// to another host than the URL's.
+	// Header is sent with each request (staticPodURLHeader), but never to another host than the
+	// URL's.
 	Header   http.Header
 	NodeName string
-	// Validation is of unknown and duplicate fields; "" is strict.
+	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
 	// CheckFrequency is the time between requests; 0 for the default.
 	CheckFrequency time.Duration
-	// StateDir keeps the last good answer over restarts; "" for none. It is podd's
-	// own, and this source's alone; it is made when needed. One with Secrets is in
-	// VolatileDir, which must be in memory.
+	// StateDir stores the last good response across restarts; "" for none. Only this source
+	// uses it. It is created when needed. A response with Secrets is in VolatileDir, which must
+	// be in memory.
 	StateDir, VolatileDir string
-	// Transport is http.DefaultTransport's kind unless set.
+	// Transport defaults to one like http.DefaultTransport.
 	Transport http.RoundTripper
 	Log       *slog.Logger
 }
@@ -62,22 +62,22 @@ type Source struct {
 	log    *slog.Logger
 	client *http.Client
 
-	// etag and sum are of the last body that was read.
+	// etag and sum belong to the last body that was read.
 	etag string
 	sum  [sha256.Size]byte
-	// ready: a body was decoded. has and problems are its content.
+	// ready says that a body was decoded. has and problems are its content.
 	ready    bool
 	has      manifest.Content
 	problems []pod.Problem
-	// failure is why the last request failed, nil when it did not.
+	// failure is why the last request failed; nil if it did not.
 	failure *pod.Problem
 	logged  time.Time
 	changed bool
-	// good has the newest answer that was good as a whole, by URL.
+	// good holds the newest response that was good as a whole, by URL.
 	good *lastgood.Store
 }
 
-// New makes a Source; nothing is asked before Run.
+// New returns a Source. It requests nothing before Run.
 func New(cfg Config) *Source {
 	if cfg.CheckFrequency <= 0 {
 		cfg.CheckFrequency = DefaultCheckFrequency
@@ -92,11 +92,11 @@ func New(cfg Config) *Source {
 	return s
 }
 
-// checkURL says what is wrong with the configured URL.
+// checkURL returns an error if the configured URL is invalid.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
-		// The parser's error shows the URL, and with it a password.
+		// The parser's error would show the URL with its password.
 		return errors.New("the manifest URL cannot be read; write it as http://host/path or https://host/path")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -105,10 +105,10 @@ func checkURL(text string) error {
 	return nil
 }
 
-// Name is pod.SourceHTTP.
+// Name returns pod.SourceHTTP.
 func (s *Source) Name() pod.Source { return pod.SourceHTTP }
 
-// Run asks until ctx is done. It returns at once when the URL is none.
+// Run polls the URL until ctx is done. It returns at once if the URL is invalid.
 func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	if err := checkURL(s.cfg.URL); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			s.flush() // which must not delay a pod
+			s.flush() // only now, so as not to delay a pod
 		}
 		wait := s.cfg.CheckFrequency
 		if !s.ready {
@@ -139,8 +139,8 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	}
 }
 
-// flush writes the good answer that is not on disk yet, and then removes those of
-// other URLs, which are of no use any more.
+// flush writes a good response that is not on disk yet, and then removes those of other URLs,
+// which are no longer used.
 func (s *Source) flush() {
 	for url, err := range s.good.Flush() {
 		if err == nil {
@@ -160,8 +160,8 @@ func (s *Source) snapshot() podconfig.Snapshot {
 	return snap
 }
 
-// identity is the URL as UIDs know it: without a password. It must not change:
-// another would restart every pod of the URL.
+// identity returns the URL without its password, as the UIDs use it. It must not change: a
+// different one would restart every pod of the URL.
 func (s *Source) identity() string {
 	if u, err := url.Parse(s.cfg.URL); err == nil {
 		return u.Redacted()
@@ -169,10 +169,10 @@ func (s *Source) identity() string {
 	return "the manifest URL"
 }
 
-// origin is the URL as people see it.
+// origin returns the URL as people see it.
 func (s *Source) origin() string { return mask.URL(s.cfg.URL) }
 
-// ask makes one request and takes what it brings.
+// ask makes one request and applies its result.
 func (s *Source) ask(ctx context.Context) {
 	body, fault := s.fetch(ctx)
 	if ctx.Err() != nil {
@@ -193,23 +193,23 @@ func (s *Source) ask(ctx context.Context) {
 	case len(r.Failed) == 0:
 		s.good.Keep(s.cfg.URL, body, r.HasSecret())
 	case !s.ready && s.empty():
-		// What ran before, if that is known: see package lastgood.
+		// Take what ran before, if it is known: see package lastgood.
 		if version := s.good.Load(s.cfg.URL); version != nil {
 			if s.has = manifest.Decode(version, opt).Content; s.has.HasSecret() {
 				s.good.Keep(s.cfg.URL, version, true) // an older podd may have left it on disk
 			}
 		}
 		if !s.empty() {
-			s.ready = true // what is broken runs on in its last good version
+			s.ready = true // broken pods keep their last good version
 		}
 	}
 	s.take(r)
 }
 
-// fault is why a request failed.
+// fault is the reason why a request failed.
 type fault struct{ message, hint string }
 
-// fetch returns the body, or nil when the server says that it has not changed.
+// fetch returns the body, or nil if the server says that it has not changed.
 func (s *Source) fetch(ctx context.Context) ([]byte, *fault) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.URL, nil)
 	if err != nil {
@@ -248,7 +248,7 @@ func (s *Source) fetch(ctx context.Context) ([]byte, *fault) {
 	return body, nil
 }
 
-// explain puts a failed request into a sentence.
+// explain turns the error of a failed request into a sentence.
 func explain(err error) *fault {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -262,8 +262,8 @@ func explain(err error) *fault {
 	return &fault{"cannot query the server: " + err.Error(), "check that it runs and can be reached from this node"}
 }
 
-// settle notes whether the request failed. The problem list logs what is new;
-// a failure that lasts is logged again from time to time, for ever.
+// settle records whether the request failed. The problem list logs new problems. settle logs a
+// lasting failure again from time to time, without end.
 func (s *Source) settle(f *fault) {
 	now := time.Now()
 	if f == nil {
@@ -284,7 +284,7 @@ func (s *Source) settle(f *fault) {
 	}
 }
 
-// take applies a body. One that holds nothing usable leaves the last good set.
+// take applies a body. If the body has nothing usable, the last good set stays.
 func (s *Source) take(r manifest.Result) {
 	s.changed = true
 	old := s.has
@@ -298,14 +298,14 @@ func (s *Source) take(r manifest.Result) {
 	}
 }
 
-// empty says that there is neither a pod nor an object.
+// empty reports whether there is neither a pod nor an object.
 func (s *Source) empty() bool { return len(s.has.Pods)+len(s.has.Objects) == 0 }
 
-// redirect follows a few, never from https to http, and leaves the configured
-// headers (which may hold a token) behind when the host changes.
+// redirect follows up to maxRedirects redirects, never from https to http. If the host changes,
+// it drops the configured headers, which may hold a token.
 func (s *Source) redirect(req *http.Request, via []*http.Request) error {
 	first, last := via[0].URL, via[len(via)-1].URL
-	req.Header.Del("Referer") // the URL that redirects, with its query
+	req.Header.Del("Referer") // the redirecting URL, with its query
 	switch {
 	case len(via) > maxRedirects:
 		return fmt.Errorf("the server redirects more than %d times", maxRedirects)

@@ -1,9 +1,9 @@
-// Package lastgood keeps the newest good version of what a source reads, so that a
-// podd that starts while a manifest is broken still knows what ran before. A missing
-// version matters only then.
+// Package lastgood stores the newest good version of each manifest of a source, so that a podd
+// that starts while a manifest is broken still knows what ran before. A missing version matters
+// only then.
 //
-// A version with a Secret never reaches a disk: it is kept in memory, and a
-// reboot forgets it (ADR 0023).
+// A version with a Secret never reaches a disk. It is kept in memory, and a reboot forgets it
+// (ADR 0023).
 package lastgood
 
 import (
@@ -13,15 +13,15 @@ import (
 	"podd/internal/checkpoint"
 )
 
-// Store has one file for each origin (the path of a manifest, a URL), named by a
-// hash of it. It is for one goroutine.
+// Store has one file for each origin (the path of a manifest, a URL), named by a hash of the
+// origin. Only one goroutine may use it.
 type Store struct {
-	// dir is on disk, volatile in memory, if its file system is: see atomicfile.InMemory.
+	// dir is on disk. volatile is in memory, if its file system is: see atomicfile.InMemory.
 	dir, volatile string
 	inMemory      func(dir string) bool
-	// refused: it was logged that versions with Secrets are not kept.
+	// refused is set once podd has logged that it does not keep versions with Secrets.
 	refused bool
-	// waiting are versions to be written, by origin.
+	// waiting holds the versions to write, by origin.
 	waiting map[string]version
 }
 
@@ -30,34 +30,34 @@ type version struct {
 	secret bool
 }
 
-// New returns the Store in a directory, which only the Store uses and which is
-// created when needed. Versions with a Secret are in volatile, if that is on tmpfs or
-// ramfs, which is checked, and are not kept otherwise. With "" for dir nothing is
-// kept, and none of its methods does anything.
+// New returns the Store in a directory that only the Store uses. The directory is created when
+// needed. Versions with a Secret go to volatile if that is on tmpfs or ramfs, which the Store
+// checks; otherwise they are not kept. If dir is "", nothing is kept and the methods do
+// nothing.
 func New(dir, volatile string) *Store {
 	return &Store{dir: dir, volatile: volatile, inMemory: atomicfile.InMemory, waiting: map[string]version{}}
 }
 
-// in returns the versions in a directory. Manifests may contain passwords in env: only root
-// may read them.
+// in returns the versions in a directory. Only root may read them: manifests may contain
+// passwords in env.
 func in(dir string) checkpoint.Dir[[]byte] {
 	return checkpoint.Dir[[]byte]{Path: dir, Naming: naming, Format: checkpoint.Format{Codec: checkpoint.Raw, SkipUnchanged: true}}
 }
 
 var naming = checkpoint.Hashed("", 16)
 
-// Keep takes a good version, which Flush writes. secret says that it has a Secret.
+// Keep takes a good version, which Flush writes. secret says whether it has a Secret.
 func (s *Store) Keep(origin string, text []byte, secret bool) {
 	if s.dir != "" {
 		s.waiting[origin] = version{text, secret}
 	}
 }
 
-// Waiting says whether there is something for Flush to write.
+// Waiting reports whether Flush has something to write.
 func (s *Store) Waiting() bool { return len(s.waiting) > 0 }
 
-// Flush writes what Keep was given and returns the errors, by origin: nil for one
-// that is kept now. They are separate so that a disk does not delay a pod.
+// Flush writes the versions passed to Keep and returns the errors by origin, with nil for a
+// version that is now stored. Flush is separate from Keep so that a disk does not delay a pod.
 func (s *Store) Flush() map[string]error {
 	outcome := make(map[string]error, len(s.waiting))
 	for origin, version := range s.waiting {
@@ -67,14 +67,14 @@ func (s *Store) Flush() map[string]error {
 	return outcome
 }
 
-// errOnDisk is logged once.
+// errOnDisk is logged only once.
 var errOnDisk = errors.New("a version with a Secret is not kept, as the state directory (--state-dir) is on a disk: put it on a tmpfs, such as /run")
 
 func (s *Store) write(origin string, v version) error {
 	if !v.secret {
 		return errors.Join(in(s.dir).File(origin).Write(v.text), in(s.volatile).File(origin).Remove())
 	}
-	if err := in(s.dir).File(origin).Remove(); err != nil { // one from before the manifest had a Secret
+	if err := in(s.dir).File(origin).Remove(); err != nil { // one from before it had a Secret
 		return err
 	}
 	if s.volatile == "" {
@@ -93,8 +93,7 @@ func (s *Store) write(origin string, v version) error {
 	return errOnDisk
 }
 
-// Load returns the last version of the origin that was written, nil if there is none
-// that can be read.
+// Load returns the last written version of the origin, or nil if there is no readable one.
 func (s *Store) Load(origin string) []byte {
 	if s.dir == "" {
 		return nil
