@@ -48,8 +48,8 @@ func newClient(stateDir string) *client {
 	return c
 }
 
-// pods calls each with the node's pods: once, or with watch after every change,
-// until ctx ends or each returns an error.
+// pods calls each with the node's pods: once, or with watch after every change, until ctx ends
+// or each returns an error.
 func (c *client) pods(ctx context.Context, watch bool, each func(server.Listing) error) error {
 	return c.get(ctx, podsPath, watching(url.Values{}, watch), decoded(each))
 }
@@ -103,7 +103,7 @@ func watching(query url.Values, watch bool) url.Values {
 	return query
 }
 
-// decoded adapts each, for responses of one type, to the each of get.
+// decoded adapts an each for responses of one type to the each of get.
 func decoded[T any](each func(T) error) func(func(any) error) error {
 	return func(decode func(any) error) error {
 		var answer T

@@ -85,8 +85,8 @@ func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 }
 
 // noProgram reports whether a command did not run because the container has no such program.
-// The runtime's error comes over a session as text. The text is that of Go's os/exec, which
-// runc and crun use.
+// The runtime's error comes over a session as text, in the words of Go's os/exec, which runc
+// and crun use.
 func noProgram(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
@@ -156,7 +156,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// upload copies from here into a container.
+// upload copies from this machine into a container.
 func (o *CopyOptions) upload(ctx context.Context, t *target, from, to string) error {
 	var failed *commandError
 	switch err := t.run(ctx, nil, io.Discard, "test", "-d", to); {

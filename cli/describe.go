@@ -15,8 +15,8 @@ import (
 // DescribeOptions are the options of podd describe.
 type DescribeOptions struct {
 	StateDir string
-	// Pods are names as given on the command line, or prefixes; none means all,
-	// of Namespace if that is set.
+	// Pods are names as given on the command line, or prefixes. If empty, all pods are shown;
+	// if Namespace is set, all in that namespace.
 	Pods      []string
 	Namespace string
 	// Output is json, yaml, or empty for text.
@@ -80,8 +80,7 @@ func (o *DescribeOptions) find(all server.Listing, names []podName) (server.List
 	return found, nil
 }
 
-// encode writes the output for programs. It is that of podd ps --events, for any number of
-// pods.
+// encode writes the output for programs, like podd ps --events but for any number of pods.
 func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, found server.Listing) error {
 	answer := described{podList(found), []v1.Event{}}
 	for _, info := range found.Pods {

@@ -80,8 +80,8 @@ func seccompProfile(s *sheet, level int, profile *v1.SeccompProfile) {
 	}
 }
 
-// texts writes the words of a command line, one per line; a word with line
-// breaks takes several.
+// texts writes the words of a command line, one per line. A word with line breaks takes several
+// lines.
 func texts(s *sheet, title string, all []string) {
 	if len(all) == 0 {
 		return

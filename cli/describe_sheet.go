@@ -41,7 +41,7 @@ func (s *sheet) field(level int, name, value string) {
 	}
 }
 
-// optional is field, but omits a missing value.
+// optional is field, but writes nothing if the value is missing.
 func (s *sheet) optional(level int, name, value string) {
 	if value != "" {
 		s.field(level, name, value)

@@ -88,7 +88,7 @@ func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	return nil
 }
 
-// choose returns the selected objects; missing are the names that were not found.
+// choose returns the selected objects. missing are the names that were not found.
 func (o *GetOptions) choose(r getResource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
 	all = slices.DeleteFunc(all, func(i server.ObjectInfo) bool {
 		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != "" && i.Namespace != o.Namespace

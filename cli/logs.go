@@ -38,7 +38,7 @@ type LogsOptions struct {
 	// Since is 0 for all. SinceTime is in RFC 3339, and empty for all.
 	Since     time.Duration
 	SinceTime string
-	// LimitBytes is 0 for no limit.
+	// LimitBytes bounds the bytes of each log; 0 means no limit.
 	LimitBytes int64
 	// MaxRequests is the maximum number of logs to follow at a time.
 	MaxRequests int
@@ -193,7 +193,7 @@ func defaultContainer(p *v1.Pod) string {
 	return p.Spec.Containers[0].Name
 }
 
-// log passes the log of a container to read.
+// log calls read with the log of a container.
 func (c *client) log(ctx context.Context, l logRef, query url.Values, read func(io.Reader) error) error {
 	path := fmt.Sprintf("/containerLogs/%s/%s/%s", url.PathEscape(l.pod.Namespace), url.PathEscape(l.pod.Name), url.PathEscape(l.container))
 	resp, err := c.asked(ctx, http.MethodGet, path, query)

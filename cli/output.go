@@ -8,9 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteObject writes v as json or yaml, with the field names of its JSON form. As
-// yaml it starts with a document separator, so that the documents of a watch can
-// be told apart.
+// WriteObject writes v as json or yaml, with the field names of its JSON form. yaml starts with
+// a document separator, so that a reader can separate the documents of a watch.
 func WriteObject(w io.Writer, format string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

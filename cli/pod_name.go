@@ -19,7 +19,7 @@ import (
 // that.
 type podName struct{ namespace, name string }
 
-// parsePodName parses name or namespace/name; namespace is the value of -n.
+// parsePodName parses name or namespace/name. namespace is the value of -n.
 func parsePodName(arg, namespace string) (podName, error) {
 	ns, name, qualified := strings.Cut(arg, "/")
 	if !qualified {

@@ -97,7 +97,7 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 	switch waiting, ended := cs.State.Waiting, cs.State.Terminated; {
 	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0 || ended.Reason == pod.ReasonOOMKilled):
 		unnamed := *ended
-		unnamed.Reason = "" // the line already has it
+		unnamed.Reason = "" // the line already names it
 		text, key = exited(&unnamed, "", now)
 		return ending(ended), cause + text, ending(ended) + cause + key
 	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == pod.ReasonContainerCreating || waiting.Reason == pod.ReasonPodInitializing):

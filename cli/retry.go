@@ -18,7 +18,7 @@ type RetryOptions struct {
 	All       bool
 }
 
-// Run makes the daemon end the pods' back-offs, and prints which pods are retried.
+// Run makes the daemon end the pods' back-offs, and prints the pods that it retries.
 func (o *RetryOptions) Run(ctx context.Context, out io.Writer) error {
 	c := newClient(o.StateDir)
 	query := url.Values{"all": {""}, "namespace": {o.Namespace}}

@@ -147,7 +147,7 @@ type lister struct {
 	files *podfs.Files
 }
 
-// Summaries also forgets the containers that are not in the list.
+// Summaries lists the pods, and forgets the containers that are not in the list.
 func (l lister) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	mark := l.files.Mark()
 	listed, err := l.Client.Summaries(ctx)

@@ -41,7 +41,7 @@ type podCgroups struct {
 	durations *prometheus.HistogramVec
 }
 
-// cgroupDurations has the kubelet's name and operations.
+// cgroupDurations registers a histogram with the kubelet's name and operations.
 func cgroupDurations(reg prometheus.Registerer) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration in seconds for cgroup manager operations. Broken down by method.",

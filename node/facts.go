@@ -35,7 +35,7 @@ type Facts struct {
 // imports reports whether this runtime can import image archives.
 func (f Facts) imports() bool { return f.Runtime.Name == "containerd" }
 
-// status returns the facts that statuses show, with the node's addresses.
+// status returns the facts that pods' statuses show, with the node's addresses.
 func (f Facts) status(addresses []string) status.Options {
 	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(addresses), RecursiveReadOnly: f.RecursiveReadOnly}
 }

@@ -107,8 +107,8 @@ func (m *membership) problems() []pod.Problem {
 // servingIdentity is the serving certificate that podd requests.
 type servingIdentity struct {
 	rotation *identity.Rotation
-	// registrar has the Node. The certificate is for the Node's addresses. It is nil before the
-	// Node is registered.
+	// registrar has the Node, which the certificate takes its addresses from. It is nil before
+	// the Node is registered.
 	registrar atomic.Pointer[nodestatus.Registrar]
 	seen      []v1.NodeAddress // used only by look
 }

@@ -190,8 +190,8 @@ func (n *Node) newSources() []podconfig.Source {
 	return append(sources, n.cluster.sources...)
 }
 
-// newAgent builds the sync loop, whose parts come with the greeting, and what wakes
-// it when the runtime changes.
+// newAgent builds the sync loop and the part that wakes it when the runtime changes. The sync
+// loop gets its other parts at the greeting.
 func (n *Node) newAgent(sources []podconfig.Source) {
 	policy := backoff.Default()
 	policy.Max = n.cfg.RestartBackOffMax
@@ -242,8 +242,8 @@ func (n *Node) claim() error {
 	return instance.ClaimAgent(a, n.own.RuntimeRootDir)
 }
 
-// Run opens the socket and the ports, starts everything and blocks until ctx ends.
-// Pods and runtime keep running.
+// Run opens the socket and the ports, starts everything and blocks until ctx ends. Pods and
+// runtime keep running after that.
 func (n *Node) Run(ctx context.Context) error {
 	if err := n.server.Listen(); err != nil {
 		return err

@@ -85,7 +85,7 @@ type parts struct {
 	keep       housekeeping
 
 	imported   wake.Signal // notified when images were imported from the image directory
-	callFailed wake.Signal // notified when a sandbox or container could not be started, or a sandbox or cgroup not be removed
+	callFailed wake.Signal // notified when a sandbox or container did not start, or a sandbox or cgroup not go
 }
 
 // answers implements server.Runtime with the second stage.

@@ -11,7 +11,7 @@ import (
 	"podd/internal/pod"
 )
 
-// reasonManifest is the kubelet's reason for a pod whose manifest is invalid
+// reasonManifest is the kubelet's reason for a pod with an invalid manifest
 // (pkg/kubelet/events, FailedValidation).
 const reasonManifest = "FailedValidation"
 

@@ -119,7 +119,7 @@ func change(had, want *pod.Desired) pod.Op {
 	return ""
 }
 
-// sameAnnotations compares annotations, except those that the node writes itself.
+// sameAnnotations compares annotations, but ignores the node's own.
 func sameAnnotations(a, b map[string]string) bool {
 	foreign := func(m map[string]string) int {
 		n := len(m)

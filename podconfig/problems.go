@@ -12,7 +12,7 @@ import (
 
 func compare(a, b string) int { return cmp.Compare(a, b) }
 
-// maxProblems bounds what Problems returns.
+// maxProblems bounds the number of problems that Problems returns.
 const maxProblems = 500
 
 // problemKey identifies a problem, so that it is logged only once.

@@ -12,7 +12,7 @@ const (
 	maxConnections = 64
 	// maxFollowers is how many logs can be followed at the same time.
 	maxFollowers = 192
-	// portIdleTimeout of a keep-alive connection.
+	// portIdleTimeout is how long a keep-alive connection may stay idle.
 	portIdleTimeout = 30 * time.Second
 	// maxLists is how many lists are served concurrently. Each list is as large as all
 	// manifests together.

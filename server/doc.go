@@ -1,5 +1,7 @@
-// Package server serves the node's state over HTTP: on the read-only port, on the
-// healthz port, and on podd's own unix socket, which the command line uses.
+// Package server serves the node's state over HTTP: on the read-only port, on the healthz port,
+// and on podd's own unix socket, which the command line uses. It also serves the kubelet's API,
+// which package kubeletapi guards. Below, "the ports" are the read-only port and the healthz
+// port.
 //
 // It owns listeners, routes, timeouts and the format of responses. The content (pods, problems,
 // events, health, configuration) comes through the interfaces and functions in Config.

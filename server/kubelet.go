@@ -19,7 +19,7 @@ type Kubelet struct {
 	LogQuery bool
 	// LogDir is what /logs/ shows: /var/log.
 	LogDir string
-	// Flags are those of the command line, without secrets, for /flagz.
+	// Flags returns the flags of the command line, without secrets, for /flagz.
 	Flags func() map[string]string
 	// SetVerbosity sets the log's verbosity, as --v does.
 	SetVerbosity func(level int)
@@ -108,7 +108,7 @@ func disabled(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusMethodNotAllowed) })
 }
 
-// profilesGroup is for profiling podd.
+// profilesGroup has the routes for profiling podd.
 func (s *Server) profilesGroup() group {
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/debug/pprof/", s.stream(http.HandlerFunc(pprof.Index))},

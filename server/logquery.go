@@ -28,7 +28,7 @@ const (
 	parallelQueries  = 4
 )
 
-// logQuery asks for the logs of services, or one file of the log directory.
+// logQuery is a request for the logs of services, or for one file of the log directory.
 type logQuery struct {
 	services, files []string
 	since, until    time.Time

@@ -17,7 +17,7 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
-// postOnly keeps links from changing anything.
+// postOnly rejects other methods than POST, so that following a link changes nothing.
 func postOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

@@ -221,7 +221,7 @@ func (s *Server) Listen() error {
 		if err != nil {
 			wrong = append(wrong, err)
 			if a.network == "unix" {
-				break // another podd holds the socket, or it is unusable: trying the ports tells nothing new
+				break // another podd holds it, or it is unusable: trying the ports tells nothing new
 			}
 			continue
 		}
@@ -359,7 +359,7 @@ func shutDown(ctx context.Context, server *http.Server) {
 // Close releases what Listen opened if Run is not called.
 func (s *Server) Close() { s.release() }
 
-// release closes what is open and removes the socket. It may be called twice.
+// release closes everything that is open and removes the socket. It may be called twice.
 func (s *Server) release() {
 	for _, l := range s.listeners {
 		_ = l.Close() // closing it twice, as when Run ends, does no harm

@@ -66,7 +66,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // empty by now, or useless
+	defer func() { _ = os.RemoveAll(dir) }() // empty or useless by now
 	made := filepath.Join(dir, "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
 	if err != nil {

@@ -38,8 +38,8 @@ type connection struct {
 	now *credentials // nil before the first
 	// own is the kubeconfig's certificate. requested is the one that replaces it.
 	own, requested *pair
-	// failure is why the kubeconfig's newest version cannot be used; missing is why there
-	// are no credentials yet.
+	// failure is why the kubeconfig's newest version cannot be used. missing is why there are
+	// no credentials yet.
 	failure *pod.Problem
 	missing error
 }

@@ -26,7 +26,7 @@ type Config struct {
 	// Requester returns the apiserver to ask. valid says whether there is a valid certificate
 	// to authenticate with.
 	Requester func(valid bool) Requester
-	// Once requests a certificate if there is none, and never renews one.
+	// Once makes podd request a certificate only if it has none, and never renew one.
 	Once bool
 	// KeepInitial stores the initial pair, if it is used, when Run begins. The kubelet does the
 	// same with the pair of its kubeconfig: "kubeadm init" makes the kubeconfig name the
@@ -127,7 +127,7 @@ func (r *Rotation) Adopt(p *Pair) {
 	r.Wake()
 }
 
-// Wake says that the Template may return something else.
+// Wake reports that the Template may return something else.
 func (r *Rotation) Wake() {
 	r.poke.Notify()
 }
@@ -149,7 +149,7 @@ func (r *Rotation) Run(ctx context.Context) error {
 			r.log.Warn("cannot store the kubeconfig's client certificate: it is used all the same", "error", err)
 		}
 	}
-	var pause time.Duration // after the last attempt, if that failed
+	var pause time.Duration // after a failed attempt
 	for ctx.Err() == nil {
 		template := r.cfg.Template()
 		if due := r.untilDue(template); due > 0 {

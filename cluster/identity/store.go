@@ -24,7 +24,7 @@ const (
 	ServingPrefix = "kubelet-server"
 )
 
-// NewStore returns the Store of a directory, which need not exist, and a prefix.
+// NewStore returns the Store of a prefix in a directory, which need not exist.
 func NewStore(dir, prefix string) *Store { return &Store{dir, prefix} }
 
 // Path returns the link to the newest pair: a file with the certificate and its key.

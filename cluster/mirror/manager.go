@@ -57,7 +57,7 @@ type Manager struct {
 	mirrors map[name]*v1.Pod
 	known   bool
 
-	// failures belong to Run.
+	// failures belongs to Run.
 	failures map[name]failure
 }
 

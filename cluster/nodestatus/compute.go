@@ -41,7 +41,7 @@ type Facts struct {
 
 // State is the part of the status that may change.
 type State struct {
-	// NotReady says why the node is not ready; nil if it is.
+	// NotReady is the reason why the node is not ready; nil if it is.
 	NotReady error
 	// Addresses are IP addresses, primary first.
 	Addresses []string
@@ -128,7 +128,7 @@ func (f *Facts) adopt(n *v1.Node) {
 	f.provide(n)
 }
 
-// provide tells a cloud controller manager the configured addresses.
+// provide sets the annotation that tells a cloud controller manager the configured addresses.
 func (f *Facts) provide(n *v1.Node) {
 	var given []string
 	for _, ip := range f.NodeIPs {

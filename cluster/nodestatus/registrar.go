@@ -73,7 +73,7 @@ type Registrar struct {
 
 	// The rest belongs to Run.
 	reported time.Time     // when the status was last sent
-	delay    time.Duration // of the next report, so that nodes do not report together
+	delay    time.Duration // shifts the next report, so that nodes do not report together
 	failure  logonce.Failure
 	rebooted bool // the reboot event was recorded
 }

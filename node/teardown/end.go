@@ -220,7 +220,7 @@ func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.H
 		}
 		_ = group.Wait() // the errors are in errs
 	}
-	// Stopping a sandbox would kill them.
+	// Stop these first: stopping a sandbox would kill them.
 	each(running, func(c cri.Held) error {
 		if err := runtime.StopContainer(ctx, c.ID, c.GracePeriod); err != nil {
 			return fmt.Errorf("pod %s, container %s: %w", c.Pod, c.Container, err)

@@ -42,7 +42,7 @@ func (k *keeper) keep(set map[pod.UID]*pod.Desired) {
 	k.next <- set
 }
 
-// run stores until ctx ends.
+// run stores sets until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	has := map[pod.UID]*pod.Desired{} // the pods that this podd has written
 	var retry <-chan time.Time

@@ -89,7 +89,7 @@ func New(cfg Config) *Source {
 // Name returns pod.SourceAPIServer.
 func (s *Source) Name() pod.Source { return pod.SourceAPIServer }
 
-// told is one call of a Lister.
+// told holds the arguments of one call from a Lister.
 type told struct {
 	pods []*v1.Pod
 	err  error

@@ -61,8 +61,8 @@ func (w *watcher) aim(dir string) error {
 	}
 }
 
-// aimOnce sets the two watches and returns the entry of the parent that the
-// parent's watch is for.
+// aimOnce sets the two watches. It returns the parent's entry that the parent's watch waits
+// for.
 func (w *watcher) aimOnce(dir string) (child string, err error) {
 	w.forget(&w.dir)
 	w.forget(&w.parent)

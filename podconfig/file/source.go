@@ -110,7 +110,7 @@ type entry struct {
 	read  time.Time
 	inRow int
 	manifest.Content
-	// problems are those of the newest content.
+	// problems belong to the newest content.
 	problems []pod.Problem
 	// crowded is the amount of the newest content if the source has no room for it; else zero.
 	crowded amount

@@ -150,7 +150,7 @@ func makeCertificate(certFile, keyFile, name string, ips []string) error {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("%s@%d", name, now.Unix())}, DNSNames: []string{name},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife), // for clients whose clock is slow
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife), // for clients with a slow clock
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}
 	for _, text := range ips {
