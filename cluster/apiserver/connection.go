@@ -26,7 +26,7 @@ const firstWait = 5 * time.Second
 // requested to replace the kubeconfig's.
 type connection struct {
 	kubeconfig, userAgent string
-	// strict rejects expired credentials until the first valid ones are there.
+	// strict rejects expired credentials even while there are none yet.
 	strict bool
 	// server is the URL that the REST clients write their requests for.
 	server *url.URL

@@ -24,8 +24,7 @@ type Client interface {
 	DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error
 }
 
-// retry is the back-off for a pod that the apiserver refuses, and for one that it does not
-// respond for.
+// retry is the back-off for a pod that the apiserver refuses or does not take.
 var retry = wake.Backoff{First: time.Second, Last: 5 * time.Minute}
 
 // Config configures a Manager.

@@ -20,8 +20,8 @@ type AddressConfig struct {
 	// NodeIPs are the addresses of --node-ip. A lone 0.0.0.0 or :: only states the preferred
 	// family.
 	NodeIPs []netip.Addr
-	// InCluster looks up NodeName with a resolver. Without a cluster nobody else has to agree
-	// on the address, so podd starts without using the network.
+	// InCluster says that a resolver looks up the address of NodeName. Without a cluster nobody
+	// else has to agree on the address, so podd starts without using the network.
 	InCluster bool
 }
 

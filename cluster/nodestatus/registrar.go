@@ -104,7 +104,7 @@ func (r *Registrar) Registration() *v1.Node {
 // Registered returns a channel that is closed once the Node has been registered.
 func (r *Registrar) Registered() <-chan struct{} { return r.registered }
 
-// Poke has the state recomputed now. It never blocks.
+// Poke makes Run compute the state now. It never blocks.
 func (r *Registrar) Poke() {
 	r.poke.Notify()
 }

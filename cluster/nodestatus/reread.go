@@ -36,8 +36,8 @@ type Reread struct {
 }
 
 // NewReread returns a Reread. read reads the Node past the apiserver's caches, and returns an
-// error in bounded time if it cannot. keep is called with the result, and then again, which
-// must make the callers ask For once more.
+// error in bounded time if it cannot. keep gets the result of each successful read. After every
+// read, again is called; it must make the callers ask For once more.
 func NewReread(read func(context.Context) (*v1.Node, error), keep func(*v1.Node), again func(), log *slog.Logger) *Reread {
 	return &Reread{read: read, keep: keep, again: again, log: log, poke: wake.New(), of: map[pod.UID]time.Time{}}
 }
