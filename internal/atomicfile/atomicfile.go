@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file atomically: a reader, or a podd that starts after a crash of
-// this one, finds the old content or the new. It creates the file, not its directory;
-// mode is that of the new file, less the umask. The content is first written to path
-// with ".new" appended, which a crash may leave behind and the next Write replaces:
+// Write replaces a file atomically: a reader, or a podd that starts after a crash of this
+// one, finds either the old content or the new. It creates the file, not its directory;
+// mode is the new file's mode, less the umask. It first writes the content to path with
+// ".new" appended. A crash may leave that file behind, and the next Write replaces it:
 // concurrent writes to one path are not supported.
 //
 // Nothing is synced to disk. Readers must be able to do without the file after a
@@ -18,10 +18,10 @@ func Write(path string, content []byte, mode os.FileMode) error {
 	return write(path, content, mode, func(*os.File) error { return nil })
 }
 
-// WriteDurably is Write for what must survive a power failure: once it has returned,
-// that finds the new content, and before, the old content or the new. It blocks until
-// the disk has the content and its name. After an error it may be either, and writing
-// again is right.
+// WriteDurably is Write for content that must survive a power failure. After it has
+// returned, a power failure leaves the new content; before, the old content or the new. It
+// blocks until the disk has the content and its name. After an error the file may have
+// either content, and the caller should write again.
 func WriteDurably(path string, content []byte, mode os.FileMode) error {
 	if err := write(path, content, mode, (*os.File).Sync); err != nil {
 		return err
@@ -33,11 +33,11 @@ func WriteDurably(path string, content []byte, mode os.FileMode) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// SetAside renames a file that cannot be used to its path with ".broken" appended, so that
-// the next Write does not destroy what an operator, or an earlier or later version of podd,
-// may still read in it; an earlier such file is replaced. It returns a clause that tells the
-// operator where the file is. After an error it is still at its path, for the next Write to
-// replace, and the clause says that.
+// SetAside renames an unusable file to its path with ".broken" appended, and replaces an
+// earlier such file. So the next Write does not destroy what an operator, or an earlier or
+// later version of podd, may still read in it. It returns a clause that tells the operator
+// where the file is. After an error the file is still at its path, where the next Write
+// replaces it, and the clause says that.
 func SetAside(path string) (where string, err error) {
 	aside := path + ".broken"
 	if err := os.Rename(path, aside); err != nil {

@@ -1,12 +1,12 @@
 // Package budget bounds what the annotations of pods may cost the node as a whole
 // (ADR 0032).
 //
-// An annotation may have podd act earlier than it would without: restart a container
-// before the node's back-off is over, or run a probe before its period is. Each such
-// action takes processor time outside the pod's cgroup, in podd and in the runtime.
-// All restarts share one allowance and all probes another, so that restarts, which may wait
-// for minutes, do not keep probes waiting. Without a place in it, an action happens when it
-// would happen without the annotation: no pod is worse off for having one.
+// An annotation may make podd act earlier than it would without: restart a container before
+// the node's back-off is over, or run a probe before its period is. Each such action takes
+// processor time outside the pod's cgroup, in podd and in the runtime. All restarts share
+// one allowance and all probes another, so that restarts, which may wait for minutes, do
+// not keep probes waiting. If its allowance has no room, an action happens when it would
+// happen without the annotation: no pod is worse off for having one.
 package budget
 
 import (
@@ -25,7 +25,7 @@ const (
 	AtOnce = 2 * time.Second
 )
 
-// Action is something that an annotation may have podd do early.
+// Action is something that an annotation may make podd do early.
 type Action string
 
 // The actions. Their names are values of a label.
@@ -36,8 +36,8 @@ const (
 )
 
 // cost is roughly the processor time that an action takes outside the pod's cgroup with the
-// bundled runtime: a restart makes and removes a container, a command is a runc exec, and
-// podd alone makes the rest. The figures are fixed: a budget need not be exact.
+// bundled runtime: a restart makes and removes a container, an exec probe is a runc exec,
+// and podd alone does the rest. The figures are fixed: a budget need not be exact.
 func (a Action) cost() time.Duration {
 	switch a {
 	case Restart:
@@ -49,8 +49,8 @@ func (a Action) cost() time.Duration {
 	}
 }
 
-// Budget is what early actions may still take. Create it with New. Its methods are safe
-// for concurrent use; a nil Budget has room for everything.
+// Budget is the allowance that early actions have left. Create it with New. Its methods are
+// safe for concurrent use; a nil Budget has room for everything.
 type Budget struct {
 	restarts, probes *rate.Limiter // in microseconds of a processor
 	deferred         *prometheus.CounterVec
@@ -70,10 +70,10 @@ func New(metrics prometheus.Registerer) *Budget {
 	}
 }
 
-// Place takes a place for an action that a pod wants at a time and that would happen
-// otherwise, later, without the pod's annotation. It returns when the action may happen:
-// at wanted, as soon as there is room, or, if there is none before, at otherwise, which
-// takes nothing. It does not block.
+// Place takes room for an action that a pod wants at the time wanted, and that would happen
+// at the later time otherwise without the pod's annotation. It returns when the action may
+// happen: at wanted, or as soon as there is room. If there is no room before otherwise, it
+// returns otherwise and takes nothing. It does not block.
 func (b *Budget) Place(a Action, wanted, otherwise time.Time) time.Time {
 	if b == nil {
 		return wanted

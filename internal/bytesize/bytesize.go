@@ -3,8 +3,8 @@ package bytesize
 
 import "fmt"
 
-// Format formats a number of bytes in the largest of the units B, KiB, MiB, GiB and
-// TiB of which there is at least one, with one decimal.
+// Format formats a number of bytes in the largest of the units B, KiB, MiB, GiB and TiB that
+// it reaches, with one decimal from KiB on.
 func Format(bytes int64) string {
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)

@@ -17,11 +17,11 @@ const interrupted = ".new"
 type Dir[T any] struct {
 	Path   string
 	Naming Naming // the zero value is Plain
-	// MaxFiles is the limit for what All reads; 0 means none.
+	// MaxFiles bounds the files that All reads; 0 means no limit.
 	MaxFiles int
 	Format
-	// Check rejects or completes a value that was decoded from the file of a key; nil accepts
-	// each.
+	// Check rejects or completes a value that was decoded from the file of a key; nil
+	// accepts every value.
 	Check func(key string, value *T) error
 }
 
@@ -54,7 +54,7 @@ func (d Dir[T]) naming() Naming {
 	return d.Naming
 }
 
-// Remove removes a key's file and what an interrupted write left of it.
+// Remove removes a key's file and the leftovers of an interrupted write.
 func (d Dir[T]) Remove(key string) error {
 	if d.Path == "" {
 		return nil
@@ -63,9 +63,9 @@ func (d Dir[T]) Remove(key string) error {
 	return errors.Join(f.Remove(), f.remove(f.Path+interrupted))
 }
 
-// All calls visit with each value and its key, and returns the files that cannot be read. It
-// skips files without a key, interrupted writes (the value before them counts) and, unless
-// OwnerOnly reports them, what is no regular file.
+// All calls visit with each value and its key, and returns the files that cannot be read.
+// It skips files without a key, interrupted writes (the value before them counts) and
+// everything that is not a regular file, unless OwnerOnly reports that.
 func (d Dir[T]) All(visit func(key string, value T)) (damaged []Damaged) {
 	entries, err := d.entries()
 	if err != nil {
@@ -91,7 +91,7 @@ func (d Dir[T]) All(visit func(key string, value T)) (damaged []Damaged) {
 	return damaged
 }
 
-// Keys lists the keys without reading the files. It includes keys that have only an interrupted
+// Keys lists the keys without reading the files. It includes keys with only an interrupted
 // write.
 func (d Dir[T]) Keys() ([]string, error) {
 	entries, err := d.entries()
@@ -105,7 +105,7 @@ func (d Dir[T]) Keys() ([]string, error) {
 	return keys, err
 }
 
-// Retain removes everything but the files of the keys that keep accepts.
+// Retain removes everything except the files of the keys that keep accepts.
 func (d Dir[T]) Retain(keep func(key string) bool) error {
 	entries, err := d.entries()
 	errs, removed := []error{err}, false

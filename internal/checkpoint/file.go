@@ -14,7 +14,7 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// defaultMaxBytes is the limit of a Format without one.
+// defaultMaxBytes is the limit of a Format that sets none.
 const defaultMaxBytes = 256 << 20
 
 // Format says how files are encoded and written. The zero value is JSON that only root can
@@ -27,8 +27,8 @@ type Format struct {
 	// Durable files survive a power failure: Write and Remove block until the disk has the
 	// change.
 	Durable bool
-	// SkipUnchanged reads a file before it is written, and leaves one with the same content
-	// alone.
+	// SkipUnchanged reads a file before it is written, and does not touch it if it has the
+	// same content.
 	SkipUnchanged bool
 	// OwnerOnly rejects a file that another user could have written: one that is no regular
 	// file, that belongs to somebody else, or that its group or others may write.
@@ -42,7 +42,7 @@ type Format struct {
 type File[T any] struct {
 	Path string
 	Format
-	// Check rejects or completes a value that was decoded; nil accepts each.
+	// Check rejects or completes a decoded value; nil accepts every value.
 	Check func(*T) error
 }
 
@@ -179,7 +179,7 @@ func (o Format) remove(path string) error {
 	return errors.Join(err, o.syncDir(filepath.Dir(path)))
 }
 
-// syncDir makes removals durable: a power failure must not bring back what was removed.
+// syncDir makes removals durable: a power failure must not bring a removed file back.
 func (o Format) syncDir(dir string) error {
 	if !o.Durable {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Naming says which file of a Dir has which key.
+// Naming maps keys to the files of a Dir.
 type Naming struct {
 	// Name returns the name of a key's file.
 	Name func(key string) string
-	// Key is the inverse of Name; ok is false for a file that has no key.
+	// Key is the inverse of Name; ok is false for a file without a key.
 	Key func(name string) (key string, ok bool)
 }
 
@@ -23,8 +23,8 @@ var (
 		Name: func(key string) string { return key + suffix },
 		Key:  func(name string) (string, bool) { return strings.CutSuffix(name, suffix) },
 	}
-	// Escaped is Plain for any key: what is no character of a file's name is escaped as in a
-	// URL's path.
+	// Escaped is Plain for any key: characters that a file's name cannot have are escaped
+	// as in a URL's path.
 	Escaped = Naming{
 		Name: func(key string) string { return url.PathEscape(key) + suffix },
 		Key: func(name string) (string, bool) {
@@ -35,8 +35,8 @@ var (
 	}
 )
 
-// Hashed is a prefix and the first bytes of the key's SHA-256, in hexadecimal digits. A name
-// does not tell its key: Key returns the name.
+// Hashed is a prefix and the first bytes of the key's SHA-256, in hexadecimal digits. A
+// name does not reveal its key, so Key returns the name.
 func Hashed(prefix string, bytes int) Naming {
 	return Naming{
 		Name: func(key string) string {

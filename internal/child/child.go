@@ -8,9 +8,10 @@ import (
 )
 
 // Start starts cmd as cmd.Start does. The kernel kills its process (SIGKILL) when this
-// process ends, however that ends. Processes that it starts itself are not killed with it.
-// Other fields of cmd.SysProcAttr are kept. Safe for concurrent use; not for use within a
-// bubble of testing/synctest, since what it starts first outlives the bubble.
+// process ends, however it ends. It does not kill processes that the child starts itself.
+// Start keeps the other fields of cmd.SysProcAttr. It is safe for concurrent use, but not
+// for use within a bubble of testing/synctest, since the thread that it starts at first
+// outlives the bubble.
 func Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -21,7 +22,7 @@ func Start(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// Run is Start, and waits for the end.
+// Run is Start, and waits until the process ends.
 func Run(cmd *exec.Cmd) error {
 	if err := Start(cmd); err != nil {
 		return err
@@ -29,9 +30,9 @@ func Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// parent returns where a thread that never ends takes what it is to do. The kernel sends the
-// signal when the thread that forked ends, not the process (prctl(2), PR_SET_PDEATHSIG), and
-// Go ends a thread whose goroutine ends without having unlocked it.
+// parent returns a channel to a thread that never ends and runs what it receives. The
+// kernel sends the signal when the thread that forked ends, not the process (prctl(2),
+// PR_SET_PDEATHSIG), and Go ends a thread if its goroutine ends without having unlocked it.
 var parent = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {

@@ -1,3 +1,3 @@
-// Package child starts processes that end with this one: what podd, or a test, must not
-// leave behind when it is killed.
+// Package child starts processes that end with this one. podd, or a test, must not leave
+// them behind when it is killed.
 package child

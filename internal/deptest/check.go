@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Package is what go list -json says of one, as far as it matters here.
+// Package is the part of go list -json's output that matters here.
 type Package struct {
 	ImportPath string
 	Imports    []string
@@ -18,8 +18,8 @@ type Package struct {
 
 const module = "podd"
 
-// CheckClosure returns what must not be in the program of which pkgs are all
-// packages, dependencies included.
+// CheckClosure returns the packages that must not be in the program. pkgs are all its
+// packages, including dependencies.
 func CheckClosure(pkgs []Package) []string {
 	var out []string
 	importers := map[string][]string{}
@@ -40,7 +40,7 @@ func CheckClosure(pkgs []Package) []string {
 	return out
 }
 
-// ban returns the reason of the longest row that covers the path.
+// ban returns the reason in the longest row that covers the path.
 func ban(path string) string {
 	reason, longest := "", -1
 	for _, b := range banned {
@@ -51,9 +51,8 @@ func ban(path string) string {
 	return reason
 }
 
-// CheckArrows returns the imports among podd's own packages, and from them into
-// upstream, that have no row. No package goes without one: what wires or tries
-// the parts says which.
+// CheckArrows returns the imports among podd's own packages, and from them into upstream,
+// that have no row. Every package needs a row: one that wires or tries the parts lists them.
 func CheckArrows(pkgs []Package) []string {
 	var out []string
 	for _, p := range pkgs {

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// confined are names that only some packages may use, tests included unless untested is set,
-// and why. A name with a dot is that of a package and of what it exports. makeSignal stands for
-// make(chan struct{}, 1).
+// confined are names that only some packages may use, and why. That includes their tests,
+// unless untested is set. A name with a dot is a package's name and an export's. makeSignal
+// stands for make(chan struct{}, 1).
 var confined = map[string]struct {
 	homes    []string
 	untested bool
@@ -58,7 +58,7 @@ func CheckConfined(root string) ([]string, error) {
 	return out, err
 }
 
-// confinedIn returns the line and the fault of each confined name in a file, whose path is
+// confinedIn returns the line and the fault of each confined name in a file. path is
 // relative to the module.
 func confinedIn(fset *token.FileSet, f *ast.File, path string) (out []string) {
 	dir, test := filepath.Dir(path), strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/")
@@ -73,7 +73,7 @@ func confinedIn(fset *token.FileSet, f *ast.File, path string) (out []string) {
 	return out
 }
 
-// namesOf returns what a node may be confined as.
+// namesOf returns the names by which a node may be confined.
 func namesOf(n ast.Node) []string {
 	switch n := n.(type) {
 	case *ast.Ident:

@@ -1,15 +1,15 @@
 package deptest
 
-// upstream is the module whose node agent podd replaces; a small part of it
-// is linked, through one package.
+// upstream is the module with the node agent that podd replaces. podd links a small part of
+// it, through one package.
 const (
 	upstream = "k8s.io/kubernetes/"
 	gate     = "podd/internal/podapi"
 )
 
-// allowedUpstream are the packages of k8s.io/kubernetes that may be in podd's binary:
-// what defaulting, conversion and validation of a Pod pull in. A new one is reviewed
-// before it gets its row.
+// allowedUpstream are the packages of k8s.io/kubernetes that may be in podd's binary: those
+// that defaulting, conversion and validation of a Pod pull in. A new one is reviewed before
+// it gets its row.
 var allowedUpstream = map[string]string{
 	"pkg/api/node":                  "validation: node labels and taints of the core group",
 	"pkg/api/persistentvolumeclaim": "validation: volume claim templates",
@@ -37,8 +37,8 @@ var allowedUpstream = map[string]string{
 	"pkg/util/parsers":              "defaulting: the tag of an image",
 }
 
-// banned are import paths, with all below them, that must not be in podd's
-// binary, and why. The longest row wins; an empty reason allows.
+// banned are import paths, with everything below them, that must not be in podd's binary,
+// and why. The longest row wins; an empty reason allows.
 var banned = []struct{ path, reason string }{
 	{"k8s.io/client-go", "of client-go only the REST client and reflectors are worth their size; add a row for what is needed"},
 	{"k8s.io/client-go/features", ""}, // named by upstream's feature gates
@@ -70,10 +70,10 @@ var banned = []struct{ path, reason string }{
 	{"podd/podconfig/manifest/hostile", "a test helper is linked into the program"},
 }
 
-// shared is what every package may import: words, how to wait, how to log and to cut.
+// shared is what every package may import: common types, and how to wait, log and cut.
 var shared = []string{"internal/pod", "internal/wake", "internal/logonce", "internal/text"}
 
-// testHelper is what the tests of every package may import besides.
+// testHelper is what the tests of every package may also import.
 const testHelper = "internal/perftest"
 
 // arrows lists, for each package of the module, the others that it may import,
@@ -239,7 +239,7 @@ var arrows = map[string]map[string]string{
 	"test/cluster/up":          {"test/cluster": "what it starts", "test/cluster/conformance": "upstream's tests", "test/cluster/registry": "what they pull", "test/e2e/testnode": "the machine's part of the node"},
 }
 
-// all is a row of packages that are imported for one reason.
+// all returns a row of packages that are imported for one reason.
 func all(reason string, packages ...string) map[string]string {
 	row := make(map[string]string, len(packages))
 	for _, p := range packages {
@@ -248,7 +248,7 @@ func all(reason string, packages ...string) map[string]string {
 	return row
 }
 
-// dictated are what CheckShape lets pass, by file and name, and why.
+// dictated are the functions that CheckShape allows, by file and name, and why.
 var dictated = map[string]string{
 	"cri/dial.go intercept":            "grpc.UnaryClientInterceptor",
 	"plugins/dra/metrics.go intercept": "grpc.UnaryClientInterceptor",

@@ -11,14 +11,13 @@ import (
 	"strings"
 )
 
-// maxParameters of a function; one that needs more takes a struct, whose fields
-// have names where it is called.
+// maxParameters bounds a function's parameters. One that needs more takes a struct, so that
+// the call names each field.
 const maxParameters = 5
 
-// CheckShape returns the functions of the program below root that take too many
-// parameters, and the structs that hold a context: one that is kept outlives what it
-// was for, and its end cannot be read off a signature. Tests and generated files are
-// not checked.
+// CheckShape returns the functions of the program below root that take too many parameters,
+// and the structs that hold a context: a stored context outlives its purpose, and its end
+// cannot be read off a signature. It does not check tests and generated files.
 func CheckShape(root string) ([]string, error) {
 	var out []string
 	excused := map[string]bool{}
@@ -55,7 +54,7 @@ func CheckShape(root string) ([]string, error) {
 	return out, err
 }
 
-// shape is one that CheckShape looks for: of a function, or of a type.
+// shape is a function or a type that CheckShape looks for.
 type shape struct {
 	name  string
 	line  int
@@ -104,7 +103,7 @@ func isName(e ast.Expr, name string) bool {
 	return ok && id.Name == name
 }
 
-// fields counts them; one without a name is one.
+// fields counts the fields; one without a name counts as one.
 func fields(l *ast.FieldList) int {
 	n := 0
 	for _, f := range l.List {

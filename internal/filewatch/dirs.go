@@ -10,12 +10,12 @@ import (
 	"podd/internal/wake"
 )
 
-// Dirs reports changes of directories to any number of subscribers with one inotify instance:
-// a user may have few (fs.inotify.max_user_instances is 128). It has none while nobody is
-// subscribed. The zero value is ready.
+// Dirs reports changes of directories to any number of subscribers with one inotify
+// instance, because a user may have few (fs.inotify.max_user_instances is 128). It has none
+// while nobody is subscribed. The zero value is ready.
 type Dirs struct {
-	// change serializes the calls of the instance. It is never taken by dispatch, for
-	// which they may wait.
+	// change serializes the calls of the instance. dispatch never takes it, because those
+	// calls may wait for dispatch.
 	change sync.Mutex
 	watch  *fsnotify.Watcher // nil while nobody is subscribed; guarded by change
 
@@ -23,10 +23,11 @@ type Dirs struct {
 	subs map[string]map[*Subscription]struct{} // by directory
 }
 
-// Subscription is to the changes of one directory.
+// Subscription is a subscription to the changes of one directory.
 type Subscription struct {
-	// Changed receives after a change of the directory or a file in it: twice before the
-	// look is the same as once. It is closed when no more changes can be seen.
+	// Changed receives after a change of the directory or a file in it. Changes that the
+	// receiver has not read yet count as one. It is closed when no more changes can be
+	// seen.
 	Changed <-chan struct{}
 
 	dirs    *Dirs
@@ -125,7 +126,7 @@ func (d *Dirs) dispatch(w *fsnotify.Watcher) {
 	}
 }
 
-// pokeAll has everybody look: events were lost.
+// pokeAll notifies all subscribers: events were lost.
 func (d *Dirs) pokeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

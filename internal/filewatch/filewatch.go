@@ -13,16 +13,16 @@ const (
 	// settle is how long events are collected: a file and its key are replaced one after
 	// the other.
 	settle = 100 * time.Millisecond
-	// rewatch is the delay before a directory that cannot be watched, because it does not
-	// exist, is tried again.
+	// rewatch is the delay before podd tries again to watch a directory that does not
+	// exist.
 	rewatch = 5 * time.Second
 )
 
-// Watch calls changed once it watches the directories of files, and of what they are links
-// to, and then after something has happened in them; the files need not exist. It is for
-// directories in which little happens: changed is called for their other files, too. files
-// is called again after each call of changed. Calls never overlap. Watch blocks until ctx ends; its error says that
-// this machine offers no notifications.
+// Watch calls changed once it watches the directories of files, and of the targets of
+// links, and then after something has happened in them. The files need not exist. Use it
+// for quiet directories: changed is called for their other files, too. files is called
+// again after each call of changed. Calls never overlap. Watch blocks until ctx ends; its
+// error says that this machine offers no notifications.
 func Watch(ctx context.Context, files func() []string, changed func()) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -43,8 +43,8 @@ func Watch(ctx context.Context, files func() []string, changed func()) error {
 }
 
 // add watches the directories of files, and only these; added says that one is new. The
-// channel fires when one that cannot be watched is to be tried again; it is nil if there is
-// none.
+// channel fires when a directory that cannot be watched should be tried again; it is nil if
+// there is none.
 func add(w *fsnotify.Watcher, files []string) (added bool, again <-chan time.Time) {
 	dirs := map[string]bool{}
 	for _, f := range files {
@@ -71,8 +71,8 @@ func add(w *fsnotify.Watcher, files []string) (added bool, again <-chan time.Tim
 	return added, again
 }
 
-// wait returns once something has happened, and nothing more for settle, or at most ten
-// times that; done says that ctx has ended.
+// wait returns once something has happened and then nothing more for settle, or for at most
+// ten times that. done says that ctx has ended.
 func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (done bool, err error) {
 	var quiet, latest <-chan time.Time
 	for {

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inotify is one inotify instance, for those who need what fsnotify does not offer: that a
-// writer has closed a file (IN_CLOSE_WRITE). Without that, a reader sees files that are half
-// written, or has to wait for a guessed time. Calls of Add and Remove must not be concurrent.
+// Inotify is one inotify instance, for callers that need an event that fsnotify does not
+// offer: a writer has closed a file (IN_CLOSE_WRITE). Without that, a reader sees
+// half-written files, or has to wait for a guessed time. Calls of Add and Remove must not
+// be concurrent.
 type Inotify struct {
-	// File is read by Read. A deadline, or Close, ends a Read.
+	// File is what Read reads. A deadline, or Close, ends a Read.
 	File *os.File
 	fd   int
 }
@@ -32,7 +33,7 @@ type Event struct {
 // Name is the name within the watched directory; empty for an event of the directory itself.
 func (e Event) Name() string { return unix.ByteSliceToString(e.name) }
 
-// NewInotify makes an instance. A user may have few of them.
+// NewInotify makes an instance. A user may have only a few of them.
 func NewInotify() (*Inotify, error) {
 	fd, err := openInotify()
 	if err != nil {
@@ -75,7 +76,7 @@ func (i *Inotify) Read(buf []byte) ([]Event, error) {
 	return all, nil
 }
 
-// decode yields the events in a text of the kernel's.
+// decode yields the events in a buffer from the kernel.
 func decode(text []byte) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		for len(text) >= unix.SizeofInotifyEvent {

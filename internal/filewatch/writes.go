@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writes tells which of many directories had a file written. It has one inotify instance, and
-// nothing runs in between: the kernel keeps what happened until somebody looks. It is for
-// values that are needed again and again and seldom change. Create it with NewWrites; its
-// methods and those of its marks are safe for concurrent use and do not block.
+// Writes tells which of many directories had a file written. It has one inotify instance,
+// and runs nothing in between: the kernel keeps the events until somebody looks. Use it for
+// values that are needed often and seldom change. Create it with NewWrites; its methods and
+// those of its marks are safe for concurrent use and do not block.
 type Writes struct {
 	fd int // Go's poller does not know it
 
@@ -21,14 +21,14 @@ type Writes struct {
 	buf   []byte          // guarded by mu
 }
 
-// Mark is on a directory that Writes watches.
+// Mark is the watch of one directory.
 type Mark struct {
 	writes  *Writes
 	wd      int32
 	written atomic.Bool
 }
 
-// NewWrites returns Writes for a number of directories.
+// NewWrites returns Writes for at most that many directories.
 func NewWrites(most int) (*Writes, error) {
 	fd, err := openInotify()
 	if err != nil {
@@ -37,8 +37,8 @@ func NewWrites(most int) (*Writes, error) {
 	return &Writes{fd: fd, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
 }
 
-// Add watches a directory. It returns nil where it cannot: there are as many as there may be,
-// it has a mark already, or it is no directory.
+// Add watches a directory. It returns nil if it cannot: the limit is reached, the directory
+// has a mark already, or it is not a directory.
 func (w *Writes) Add(dir string) *Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,11 +58,12 @@ func (w *Writes) Add(dir string) *Mark {
 	return m
 }
 
-// maxReads bounds one Look: somebody who writes all the time must not keep it for good. It is
-// more than the kernel keeps by default (fs.inotify.max_queued_events is 16384).
+// maxReads bounds one Look, so that a process that writes all the time cannot hold it for
+// ever. It is more than the kernel keeps by default (fs.inotify.max_queued_events is
+// 16384).
 const maxReads = 256
 
-// Look takes what has happened from the kernel, for Written.
+// Look takes the pending events from the kernel, for Written.
 func (w *Writes) Look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +83,8 @@ func (w *Writes) Look() {
 	w.allWritten()
 }
 
-// events marks what a text of the kernel's names. It is called with mu held.
+// events marks the directories that a buffer from the kernel names. It is called with mu
+// held.
 func (w *Writes) events(text []byte) {
 	for e := range decode(text) {
 		switch {

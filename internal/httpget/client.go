@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// MaxBody is how much of a response's body is read, in bytes; upstream's.
+	// MaxBody bounds how much of a response's body is read, in bytes; it is upstream's.
 	MaxBody = 10 << 10
 	// maxHeaders bounds the headers of a response, in bytes. Go's default is 10 MiB,
 	// which a target could make podd buffer for each probe.
@@ -20,10 +20,10 @@ const (
 	window = 64 << 10
 )
 
-// Dialer is for frequent connections that are closed at once. Lingering for a second
-// is upstream's measure against ports in TIME-WAIT (kubernetes/kubernetes#89898).
-// Linux 6.18 was seen to hold them for a minute all the same, but only per target:
-// one that is probed every second takes 60 of 28 000.
+// Dialer returns a dialer for frequent connections that are closed at once. Lingering for a
+// second is upstream's measure against ports in TIME-WAIT (kubernetes/kubernetes#89898).
+// Linux 6.18 was seen to hold them for a minute all the same, but only per target: a target
+// that is probed every second takes 60 of 28 000.
 func Dialer() *net.Dialer {
 	return &net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
@@ -38,9 +38,10 @@ func Dialer() *net.Dialer {
 // negotiates it. A request's context bounds reading its response's body, too.
 func NewProbeTransport() http.RoundTripper { return newTransport(false) }
 
-// NewHookTransport returns that for lifecycle handlers: as for probes, but without HTTP/2,
-// and requests have the headers of upstream's client for handlers, which offers to keep the
-// connection and to unpack gzip. Connections are closed all the same.
+// NewHookTransport returns the transport for lifecycle handlers. It is like the one for
+// probes, but without HTTP/2, and requests have the headers of upstream's client for
+// handlers, which offers to keep the connection and to unpack gzip. Connections are closed
+// all the same.
 func NewHookTransport() http.RoundTripper { return newTransport(true) }
 
 func newTransport(hook bool) http.RoundTripper {

@@ -19,7 +19,7 @@ import (
 type plain struct {
 	dialer *net.Dialer
 	spare  *sync.Pool // of *buffers
-	// hook has requests offer what NewHookTransport says.
+	// hook makes requests offer what NewHookTransport says.
 	hook bool
 }
 
@@ -29,7 +29,7 @@ func newPlain(hook bool) plain {
 	}}, hook}
 }
 
-// buffers are those of an exchange: half of what it would allocate.
+// buffers are the buffers of an exchange: half of what it would allocate.
 type buffers struct {
 	in  *bufio.Reader
 	out *bufio.Writer
@@ -47,8 +47,8 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	addr := req.URL.Host
 	if addr == "" {
-		// The URL of a path such as x:y, which would be dialled as port 80 of this
-		// node's own loopback.
+		// The URL of a path such as x:y would be dialled as port 80 of this node's own
+		// loopback.
 		return nil, errors.New("http: no Host in request URL")
 	}
 	if req.URL.Port() == "" {
@@ -69,7 +69,7 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cause is why an exchange failed: its context's error, if that has ended.
+// cause returns why an exchange failed: its context's error, if that has ended.
 func cause(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return ended
@@ -77,7 +77,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// exchange is one request and its response, with the response's body.
+// exchange is one request and its response. It is also the response's body.
 type exchange struct {
 	req     *http.Request // with its context, which bounds the reading of the body too
 	conn    net.Conn
@@ -93,7 +93,7 @@ func (x *exchange) do() (*http.Response, error) {
 	once.Close = !x.hook
 	if x.hook && once.Header.Get("Accept-Encoding") == "" {
 		once.Header = once.Header.Clone()
-		once.Header.Set("Accept-Encoding", "gzip") // the body is not looked at
+		once.Header.Set("Accept-Encoding", "gzip") // nobody looks at the body
 	}
 	out, buffered := x.buffers.out, x.buffers.in
 	out.Reset(x.conn)
@@ -137,8 +137,8 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the exchange, read to the end or not. It does not wait for the rest of a
-// body, which may be endless.
+// Close ends the exchange, whether or not the body was read to its end. It does not wait
+// for the rest of a body, which may be endless.
 func (x *exchange) Close() error {
 	if x.buffers == nil {
 		return nil

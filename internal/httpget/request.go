@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// version is the Kubernetes version in the User-Agent, which firewalls and access
-// logs match on.
+// version is the Kubernetes version in the User-Agent. Firewalls and access logs match on
+// it.
 const version = "1.36"
 
-// UserAgent is upstream's for a purpose: probe or lifecycle.
+// UserAgent returns upstream's User-Agent for a purpose: probe or lifecycle.
 func UserAgent(purpose string) string { return "kube-" + purpose + "/" + version }
 
 // Port resolves a port of an action: a number, the name of one of the

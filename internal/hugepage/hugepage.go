@@ -31,8 +31,8 @@ func OfKernel(dir string) map[int64]int64 {
 	return pages
 }
 
-// Size is the page size of a resource, in bytes; ok says that it is a huge page
-// resource, an error that its name has no valid size.
+// Size returns the page size of a resource, in bytes. ok says that it is a huge page
+// resource; the error says that its name has no valid size.
 func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -42,7 +42,7 @@ func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
 	return size.Value(), true, err
 }
 
-// Name is a size as in the kernel's cgroup files and in runc: 2097152 is 2MB.
+// Name returns a size as in the kernel's cgroup files and in runc: 2097152 is 2MB.
 func Name(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	i := 0

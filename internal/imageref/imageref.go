@@ -8,8 +8,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Full is the full name, with registry and tag or digest, by which names of an image
-// compare; empty for an invalid name.
+// Full returns the full name, with registry and tag or digest, for comparing the names of
+// images; empty for an invalid name.
 func Full(ref string) string {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -31,8 +31,8 @@ func WithTag(image string) (string, error) {
 	return image, nil
 }
 
-// Registry is where an image is pulled from: a host, with its port if the name has
-// one. An invalid name is returned unchanged.
+// Registry returns where an image is pulled from: a host, with its port if the name has
+// one. It returns an invalid name unchanged.
 func Registry(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

@@ -7,12 +7,12 @@ const (
 	DefaultRootDir  = "/var/lib/podd"
 	DefaultStateDir = "/run/podd"
 	DefaultCertDir  = DefaultRootDir + "/pki"
-	// DefaultConfigDir is the administrator's: configuration, manifests, and the
+	// DefaultConfigDir is the administrator's: it has configuration, manifests, and the
 	// runtime's containerd.d and certs.d.
 	DefaultConfigDir = "/etc/podd"
 
-	// DefaultPodLogsDir and DefaultContainerLogsDir are the kubelet's, where log
-	// shippers look.
+	// DefaultPodLogsDir and DefaultContainerLogsDir are the kubelet's. Log shippers look
+	// there.
 	DefaultPodLogsDir       = "/var/log/pods"
 	DefaultContainerLogsDir = "/var/log/containers"
 

@@ -1,15 +1,14 @@
-// Package instance tells the podds on a machine apart: it has the two directories
-// of each, the locks of the processes that use them, and the records of what
-// belongs to it.
+// Package instance tells the podds on a machine apart: it knows each one's two directories,
+// the locks of the processes that use them, and the records of what belongs to it.
 //
 //	<root>/agent.lock    held by podd run           <root>/agent.json
 //	<root>/runtime.lock  held by podd runtime,      <root>/runtime.json
 //	                     and by the containerd that it becomes
 //	<state>/containerd.lock  the same               <state>/runtime.json
 //
-// The records are for "podd runtime stop", which removes what they name and nothing
-// else, and for the next start, which rejects a directory that still has the pods of
-// another instance. A record of an earlier boot is stale: nothing of it runs.
+// "podd runtime stop" uses the records, and removes what they name and nothing else. The
+// next start also uses them, and rejects a directory that still has the pods of another
+// instance. A record of an earlier boot is stale: none of its processes runs any more.
 package instance
 
 import (
@@ -21,18 +20,17 @@ import (
 	"strings"
 )
 
-// Dirs are an instance's directories: absolute, without symbolic links, and
-// neither in the other.
+// Dirs are an instance's directories: absolute, without symbolic links, and not one inside
+// the other.
 type Dirs struct {
-	// Root is for what must survive a reboot, State for what need not.
+	// Root holds what must survive a reboot, State what need not.
 	Root  string `json:"root"`
 	State string `json:"state"`
 }
 
-// Resolve makes Dirs of the values of --root-dir and --state-dir, which need not
-// exist. Symbolic links are followed, since the mount table and /proc show resolved
-// paths only. The state directory is removed as a whole, so that it must not contain
-// the root directory.
+// Resolve makes Dirs of the values of --root-dir and --state-dir, which need not exist. It
+// follows symbolic links, since the mount table and /proc show resolved paths only. The
+// state directory is removed as a whole, so it must not contain the root directory.
 func Resolve(root, state string) (Dirs, error) { return resolveDirs("--root-dir", root, state) }
 
 // ResolveRuntime is Resolve for the value of --runtime-root-dir.
@@ -63,7 +61,7 @@ func within(path, dir string) bool {
 	return dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// resolve follows the links of the part of a path that exists.
+// resolve follows the links in the existing part of a path.
 func resolve(flag, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%s must be an absolute path, not %q", flag, path)

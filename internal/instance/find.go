@@ -15,9 +15,9 @@ type Wanted struct {
 // Found is an instance on this machine.
 type Found struct {
 	Dirs
-	// Runtime is the record of its runtime in this boot. It is nil if none was started
-	// or the state directory now belongs to another instance: then neither its content
-	// nor any network is this one's. That of an older podd has no Bridge.
+	// Runtime is the record of its runtime in this boot. It is nil if none was started or
+	// the state directory now belongs to another instance: then neither that directory's
+	// content nor any network is this one's. An older podd's record has no Bridge.
 	Runtime *Runtime
 	// Agent is the record of the last podd run, in this boot or an earlier one.
 	Agent *Agent
@@ -64,7 +64,7 @@ func Find(w Wanted) (Found, error) {
 	return found, err
 }
 
-// records returns the records that runtimes of this boot left in the directories. One
+// records returns the records that runtimes of this boot left in the directories. A record
 // in a root directory is stale if its state directory now belongs to another instance.
 func records(d Dirs, boot string) (byRoot, byState *Runtime, err error) {
 	if byState, err = current(d.State, boot); err != nil {
@@ -91,7 +91,7 @@ func current(dir, boot string) (*Runtime, error) {
 	return r, nil
 }
 
-// Users returns the processes that hold the locks of this instance; 0 is none.
+// Users returns the processes that hold the locks of this instance; 0 means none.
 func (d Dirs) Users() (agent, runtime int, err error) {
 	if agent, err = agentLock.holder(d.Root); err != nil {
 		return 0, 0, err
@@ -103,7 +103,7 @@ func (d Dirs) Users() (agent, runtime int, err error) {
 	return agent, runtime, err
 }
 
-// PodsRoot is the root directory that the pods are in: the runtime's, unless podd has one of
+// PodsRoot returns the root directory that the pods are in: the runtime's, unless podd has
 // its own.
 func (f *Found) PodsRoot() string {
 	if f.Agent != nil && f.Agent.Root != "" {
@@ -130,8 +130,8 @@ func (f *Found) Lock() error {
 	return errors.Join(errs...)
 }
 
-// Forget removes the records from the root directories, once everything that they name
-// is gone. Those in the state directory are removed with it.
+// Forget removes the records from the root directories, once everything that they name is
+// gone. The records in the state directory are removed with that directory.
 func (f *Found) Forget() error {
 	var errs []error
 	for _, path := range []string{f.Root + "/" + runtimeRecord, f.PodsRoot() + "/" + agentRecord, f.Root + "/" + agentRecord} {

@@ -11,7 +11,7 @@ import (
 
 // InUseError is returned when another process has locked a directory.
 type InUseError struct {
-	// Dir is the directory; What, with process ID PID, holds its lock.
+	// Dir is the directory; What is the process that holds its lock, with process ID PID.
 	Dir, What string
 	PID       int
 }
@@ -36,9 +36,9 @@ var (
 // in takes the lock in a directory for as long as this process lives. The error is
 // an *InUseError if another process holds it.
 //
-// It is a POSIX record lock, which belongs to the process and not to the descriptor:
-// a runtime keeps it over the exec, and its shims, which inherit the descriptor, do
-// not hold it when the runtime is gone. Locking twice in one process succeeds.
+// It is a POSIX record lock, which belongs to the process and not to the descriptor: a
+// runtime keeps it over the exec, and its shims, which inherit the descriptor, do not hold
+// it after the runtime is gone. Locking twice in one process succeeds.
 func (l lockFile) in(dir string) error {
 	path := filepath.Join(dir, l.name)
 	flags := unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW
@@ -70,7 +70,7 @@ func (l lockFile) in(dir string) error {
 	}
 }
 
-// holder returns the process that holds the lock in a directory, 0 for none.
+// holder returns the process that holds the lock in a directory; 0 means none.
 func (l lockFile) holder(dir string) (int, error) {
 	path := filepath.Join(dir, l.name)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

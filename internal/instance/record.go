@@ -19,14 +19,14 @@ type Runtime struct {
 	Dirs
 	Bridge  string `json:"bridge"`
 	PodCIDR string `json:"podCIDR"`
-	// Boot is the kernel's ID of the boot in which it was started.
+	// Boot is the kernel's ID of the boot in which the runtime was started.
 	Boot string `json:"boot"`
 }
 
 // Agent is what "podd run" records about itself, in the root directory.
 type Agent struct {
 	Dirs
-	// Endpoint is the container runtime's, empty for the bundled one.
+	// Endpoint is the container runtime's; it is empty for the bundled one.
 	Endpoint string `json:"endpoint,omitempty"`
 	// CgroupRoot is the parent of all cgroups of pods.
 	CgroupRoot string `json:"cgroupRoot"`
@@ -38,9 +38,9 @@ const (
 	agentRecord   = "agent.json"
 )
 
-// ClaimRuntime locks both directories, which must exist, for a container runtime, for
-// as long as this process lives, also after an exec. It fails if another runtime
-// holds one of the locks, or held it and left its pods.
+// ClaimRuntime locks both directories, which must exist, for a container runtime, for as
+// long as this process lives, even after an exec. It fails if another runtime holds one of
+// the locks, or held it and left its pods.
 func ClaimRuntime(r Runtime) error {
 	boot, err := bootID()
 	if err != nil {
@@ -67,10 +67,9 @@ func ClaimRuntime(r Runtime) error {
 	return errors.Join(write(r.Root, runtimeRecord, r), write(r.State, runtimeRecord, r))
 }
 
-// ClaimAgent locks the root directory for podd run, for as long as this process lives, and
-// with it that of the bundled runtime, which may be another. What is missing is created. It
-// fails if another podd run has one of them, or had it and left pods in its own root
-// directory.
+// ClaimAgent locks podd run's root directory and that of the bundled runtime, which may be
+// another, for as long as this process lives. It creates missing ones. It fails if another
+// podd run has one of them, or had it and left pods in its own root directory.
 func ClaimAgent(a Agent, runtimeRoot string) error {
 	boot, err := bootID()
 	if err != nil {
@@ -102,8 +101,8 @@ func ClaimAgent(a Agent, runtimeRoot string) error {
 	return nil
 }
 
-// leftBy returns an error if the last podd run of a directory had another root directory
-// than now, in which there are still pods: they would run a second time.
+// leftBy returns an error if the last podd run of a directory used another root directory
+// than now, and that one still has pods: they would run a second time.
 func leftBy(dir, now string) error {
 	old, err := read[Agent](dir, agentRecord)
 	if err != nil || old == nil || old.Root == now {
@@ -130,9 +129,9 @@ func write(dir, name string, record any) error {
 	return nil
 }
 
-// readRuntime reads the record of the last runtime in a directory; nil if there is
-// none. An older podd wrote none: there the directories are those in the configuration
-// that it wrote for containerd, and Boot is empty.
+// readRuntime reads the record of the last runtime in a directory; nil if there is none. An
+// older podd wrote no record: then the directories come from the configuration that it
+// wrote for containerd, and Boot is empty.
 func readRuntime(dir string) (*Runtime, error) {
 	r, err := read[Runtime](dir, runtimeRecord)
 	if r != nil || err != nil {

@@ -1,5 +1,5 @@
-// Package keylock is a set of locks by key whose waiters can give up. It serializes what
-// concerns one pod, one volume or one claim, without a mutex over a call that may hang.
+// Package keylock is a set of locks by key. A waiter can give up. The locks serialize the
+// work on one pod, one volume or one claim, without a mutex over a call that may hang.
 package keylock
 
 import (

@@ -1,2 +1,2 @@
-// Package logonce has what is tried again and again log each of its failures once.
+// Package logonce makes a repeated attempt log each of its failures only once.
 package logonce

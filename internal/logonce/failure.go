@@ -1,11 +1,11 @@
 package logonce
 
-// Failure is the last failure of something that is tried again and again. The zero value is
-// none. It is not safe for concurrent use.
+// Failure is the last failure of a repeated attempt. The zero value means none. It is not
+// safe for concurrent use.
 type Failure struct{ text string }
 
-// New records how an attempt went, and reports whether it has failed in another way than the
-// one before: then it is to be logged. A nil error is success.
+// New records the result of an attempt, and reports whether it has failed in another way
+// than the one before: then the caller should log it. A nil error is success.
 func (f *Failure) New(err error) bool {
 	if err == nil {
 		f.text = ""

@@ -7,8 +7,8 @@ import "net/url"
 // Value replaces a confidential value.
 const Value = "<masked>"
 
-// URL returns a URL without its password and without its query, which may contain
-// tokens. One that cannot be parsed is replaced.
+// URL returns a URL without its password and without its query, which may contain tokens. A
+// URL that cannot be parsed is replaced.
 func URL(text string) string {
 	if text == "" {
 		return ""

@@ -11,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// LeastPart is how much of a longer value, in bytes, is enough to be masked: a message may
-// have its beginning only, as the kernel has of a process's name, or one element of a path.
+// LeastPart is the shortest part of a longer value, in bytes, that is masked: a message may
+// have only its beginning, as the kernel has of a process's name, or one element of a path.
 const LeastPart = 8
 
 const (
-	// leastAnywhere is the shortest value, in bytes, that is masked wherever it is. A
-	// shorter one is masked only where it is a word of its own: the value "a" must not
-	// turn a message into stars.
+	// leastAnywhere is the length of the shortest value, in bytes, that is masked anywhere
+	// in a text. A shorter value is masked only as a word of its own: the value "a" must
+	// not turn a message into stars.
 	leastAnywhere = 4
 	// mostParts bounds the lines and elements of one value.
 	mostParts = 256
@@ -26,16 +26,16 @@ const (
 
 // Values are confidential values to find in texts. The zero value has none.
 type Values struct {
-	// long are sorted: the two beside a text have most in common with it.
+	// long values are sorted: the two next to a text have most in common with it.
 	long []string
-	// middle and short are those that only count as a whole.
+	// middle and short values only count as a whole.
 	middle, short map[string]bool
 }
 
-// NewValues makes Values of these, and of what others may make of them: quoted as in Go,
-// JSON, URLs or base64, without what is no UTF-8, a line or an element of a path alone. A
-// value without a letter or a digit cannot be told from punctuation and is left out if it
-// is short.
+// NewValues makes Values of these values and of the forms that others may make of them:
+// quoted as in Go, JSON, URLs or base64, without invalid UTF-8, or a single line or path
+// element. A short value without a letter or a digit looks like punctuation and is left
+// out.
 func NewValues(values ...string) Values {
 	v := Values{middle: map[string]bool{}, short: map[string]bool{}}
 	for _, value := range values {
@@ -87,7 +87,7 @@ func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 // Empty says that there is nothing to find.
 func (v Values) Empty() bool { return len(v.long)+len(v.middle)+len(v.short) == 0 }
 
-// In returns the text with what it has of the values replaced by Value.
+// In returns the text with every part of a value replaced by Value.
 func (v Values) In(text string) string {
 	if v.Empty() {
 		return text
@@ -110,7 +110,7 @@ func (v Values) In(text string) string {
 	return out.String()
 }
 
-// at is how many bytes of the text from i on are of a value.
+// at returns how many bytes of the text, from i on, belong to a value.
 func (v Values) at(text string, i int) int {
 	rest := text[i:]
 	next, _ := slices.BinarySearch(v.long, rest)
@@ -144,7 +144,7 @@ func common(a, b string) int {
 	return n
 }
 
-// ownWord says that neither a letter nor a digit is beside text[from:to].
+// ownWord says that neither a letter nor a digit is next to text[from:to].
 func ownWord(text string, from, to int) bool {
 	before, _ := utf8.DecodeLastRuneInString(text[:from])
 	after, _ := utf8.DecodeRuneInString(text[to:])

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Result is how long each turn took.
+// Result is the time that each turn took.
 type Result struct {
 	Subject, Control []time.Duration
 }
 
-// Compare measures the subject and its control n times, alternating, so that other
-// load on the machine affects both. It stops early once the turns to come cannot bring the
-// ratio above most any more. If it is above most after n turns, it measures on, longer times n
-// turns in all, and all of them count: disturbances average out, a regression stays.
+// Compare measures the subject and its control n times, alternating, so that other load on
+// the machine affects both. It stops early once the remaining turns cannot raise the ratio
+// above most any more. If the ratio is above most after n turns, it continues up to longer
+// times n turns, and all of them count: disturbances average out, a regression stays.
 func Compare(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
 	turns := n
@@ -33,7 +33,7 @@ func Compare(n int, most float64, subject, control func() time.Duration) Result 
 	return r
 }
 
-// longer is how many times as many turns are measured when the ratio is above its bar.
+// longer is the factor for the number of turns when the ratio is above its bar.
 const longer = 4
 
 // within counts the turns with a ratio of at most bar.
@@ -46,8 +46,8 @@ func (r Result) within(bar float64) (turns int) {
 	return turns
 }
 
-// Ratio is the median over the turns of subject to control, so that a single
-// disturbed turn does not matter. It is 0 without turns.
+// Ratio returns the median over the turns of subject to control, so that a single disturbed
+// turn does not matter. It is 0 without turns.
 func (r Result) Ratio() float64 {
 	all := r.ratios()
 	if len(all) == 0 {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is the CPU time that a process has used so far, in nanoseconds, of all its
+// CPUTime returns the CPU time that a process has used so far, in nanoseconds, with all its
 // threads and without its children; pid 0 is the caller.
 func CPUTime(pid int) (time.Duration, error) {
 	// See clock_getcpuclockid(3): the clock of a process is its complement, shifted,

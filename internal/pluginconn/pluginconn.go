@@ -1,6 +1,6 @@
-// Package pluginconn is podd's gRPC connections: to others who listen on a Unix socket, the
-// container runtime, CSI drivers, device plugins and drivers of dynamic resources. AwaitReady
-// serves connections of other kinds, too.
+// Package pluginconn makes podd's gRPC connections to servers on Unix sockets: the
+// container runtime, CSI drivers, device plugins and drivers of dynamic resources.
+// AwaitReady also works for connections of other kinds.
 package pluginconn
 
 import (
@@ -21,8 +21,8 @@ import (
 const dialTimeout = 10 * time.Second
 
 // Dial returns a client for the socket at a path, or a URL of scheme unix. The first call
-// connects, and a lost connection is tried again within a second. If nothing listens on the socket, calls fail at
-// once. A response has maxResponse bytes at most. It does not block.
+// connects, and a lost connection is retried within a second. If nothing listens on the
+// socket, calls fail at once. A response has at most maxResponse bytes. It does not block.
 func Dial(path string, maxResponse int, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+strings.TrimPrefix(path, "unix://"), append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -38,7 +38,7 @@ func Dial(path string, maxResponse int, more ...grpc.DialOption) (*grpc.ClientCo
 	}, more...)...)
 }
 
-// AwaitReady waits for a connection, at most for as long as limit: a socket's file exists
+// AwaitReady waits for a connection for at most limit, because a socket's file exists
 // before its server listens.
 func AwaitReady(ctx context.Context, conn *grpc.ClientConn, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -58,8 +58,8 @@ func AwaitReady(ctx context.Context, conn *grpc.ClientConn, limit time.Duration)
 	}
 }
 
-// Watch keeps a connection connected, as far as the plugin lets it, and tells whether it is:
-// at first and after each change. It blocks until ctx ends.
+// Watch keeps a connection connected, as far as the plugin allows, and reports whether it
+// is: at first and after each change. It blocks until ctx ends.
 func Watch(ctx context.Context, conn *grpc.ClientConn, tell func(connected bool)) {
 	connected, told := false, false
 	for {
@@ -77,5 +77,5 @@ func Watch(ctx context.Context, conn *grpc.ClientConn, tell func(connected bool)
 	}
 }
 
-// Shorten cuts what a plugin says, for logs, errors and people.
+// Shorten cuts a plugin's text for logs, errors and people.
 func Shorten(s string) string { return text.Cut(s, 1000) }
