@@ -126,7 +126,7 @@ func (l *Leaks) Run(ctx context.Context) error {
 		select {
 		case began = <-l.cfg.Ready:
 			pace.since = time.Now()
-			if !began.IsZero() { // how long ago that is, is to be known also when the clock is set
+			if !began.IsZero() { // keeps how long ago that is, even when the clock is set
 				began = pace.since.Add(began.Round(0).Sub(pace.since.Round(0)))
 			}
 			busy, failed = l.collect(ctx, containerd, began, everything)
@@ -162,7 +162,7 @@ const (
 // uncertain outcome; failed means that not everything was collected.
 func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.Time, scope collectScope) (busy, failed bool) {
 	listed, err := l.cfg.Lister.SandboxIDs(ctx)
-	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // ready is said a little before the socket answers
+	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // it reports ready a little before the socket answers
 		wake.Sleep(ctx, listAgain)
 		listed, err = l.cfg.Lister.SandboxIDs(ctx)
 	}

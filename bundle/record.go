@@ -45,7 +45,7 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 		Sandbox: container.GetContainer().GetSandbox(),
 	}
 	err := errors.Join(unlessNotFound(noBox), unlessNotFound(noContainer), unlessNotFound(noTask))
-	// CRI never knew what somebody made beside it with ctr.
+	// CRI never knew a container that somebody made with ctr.
 	_, byCRI := container.GetContainer().GetLabels()["io.cri-containerd.kind"]
 	if err == nil && namespace == criNamespace && (byCRI || noContainer != nil) {
 		r.GivenUp, r.Unlisted, err = c.givenUp(ctx, id, noBox == nil)

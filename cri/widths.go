@@ -22,7 +22,7 @@ const (
 	starting             // sandboxes and containers come
 	stopping             // containers are stopped
 	leaving              // sandboxes are stopped
-	removing             // what is stopped is removed
+	removing             // stopped ones are removed
 	executing
 	unbounded // health checks, which must not wait; pulls, which images bounds
 )

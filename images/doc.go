@@ -6,7 +6,7 @@
 // is in progress; pulls run in the background and wake the waiting pods when they end.
 //
 // Subpackages: credentials finds the credentials of a pull, archive imports the archives of
-// the image directory, records remembers whose credentials pulled an image, gc removes
+// the image directory, records remembers which credentials pulled an image, gc removes
 // unused images.
 //
 //	worker ──Ensure──► Puller ──ImageStatus──► runtime

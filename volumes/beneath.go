@@ -67,7 +67,7 @@ func makeBeneath(volume int, name string) (int, error) {
 }
 
 // openOrMake opens a path within the volume, or creates its last part in parent. If
-// somebody else has created that meanwhile, theirs is opened, as any other.
+// somebody else has created that part meanwhile, it opens theirs like any other.
 func openOrMake(volume, parent int, name string, mode uint32) (int, error) {
 	for range attempts {
 		fd, err := openBeneath(volume, name)

@@ -82,7 +82,7 @@ func (csiVolume) tearDown(context.Context, string) error { return nil }
 
 // Stats returns the usage of one of the pod's volumes as its driver reports it. It
 // blocks as long as a CSI driver may take, 2 minutes. The error is pod.ErrNoStats for
-// volumes that are to be measured through their file system.
+// volumes that must be measured through their file system.
 func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error) {
 	v := volumeNamed(p, volume)
 	if v == nil {

@@ -36,7 +36,7 @@ func localVolumes(d *devices) kind {
 	}
 }
 
-// refresh does nothing: what is mounted stays.
+// refresh does nothing: the mount stays.
 func (localVolume) refresh(context.Context, target) error { return nil }
 
 // tearDown has nothing to do: the volume is already unmounted, and its data stays.

@@ -157,7 +157,7 @@ func isMountPoint(point string) (bool, error) {
 	return false, &fs.PathError{Op: "open", Path: point, Err: err}
 }
 
-// sameFile says whether what is mounted is the file behind fd. It asks the mounted file
+// sameFile says whether the file behind fd is the mounted one. It asks the mounted file
 // system only if it is the file's own, which has just given an answer.
 func sameFile(table []*mountinfo.Info, at *mountinfo.Info, fd int) (bool, error) {
 	var want, have unix.Stat_t

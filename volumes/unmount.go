@@ -29,7 +29,7 @@ type unmounts struct {
 type attempt struct {
 	point string
 	flags int
-	keep  bool // what is mounted
+	keep  bool // the mount stays
 }
 
 func newUnmounts() *unmounts {

@@ -161,7 +161,7 @@ func (s *Server) Stop() {
 func (s *Server) Restart(away time.Duration) {
 	s.t.Helper()
 	s.Stop()
-	time.Sleep(away) // the absence itself is what is asked for
+	time.Sleep(away) // the absence itself is the purpose
 	s.Start()
 }
 

@@ -12,7 +12,8 @@ import (
 	"podd/internal/pod"
 )
 
-// The kubelet's own keys, which whoever observes reads back (k8s.io/kubelet/pkg/types, pkg/kubelet/kuberuntime/labels.go).
+// The kubelet's own keys. An observer reads them back (k8s.io/kubelet/pkg/types,
+// pkg/kubelet/kuberuntime/labels.go).
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"

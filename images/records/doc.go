@@ -1,4 +1,4 @@
-// Package records remembers whose credentials podd used to pull the images of the node, so
+// Package records remembers which credentials podd used to pull the images of the node, so
 // that a pod without them cannot use an image only because another pod's pull left it there
 // (KEP-2535).
 //

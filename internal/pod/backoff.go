@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Annotations by which a pod overrides the node's back-off policy for restarts;
-// durations in Go's notation (kubernetes/kubernetes#57291).
+// With these annotations a pod overrides the node's back-off policy for restarts. Durations
+// are in Go's notation (kubernetes/kubernetes#57291).
 const (
 	// AnnotationBackOffInitial is the back-off of a container's second restart; the
 	// first has none.
@@ -21,20 +21,20 @@ const (
 	AnnotationBackOffSuccess = "podd/restart-backoff-success"
 )
 
-// MinBackOff and MaxBackOff are the limits of those annotations. The lower one is the
-// time that a restart takes anyway: with less, the runtime would do nothing else.
+// MinBackOff and MaxBackOff are the limits of those annotations. A restart takes MinBackOff
+// anyway: with less, the runtime would do nothing else.
 const (
 	MinBackOff = 100 * time.Millisecond
 	MaxBackOff = 24 * time.Hour
 )
 
-// BackOff is a pod's own back-off policy; 0 is the node's.
+// BackOff is a pod's own back-off policy; 0 means the node's.
 type BackOff struct {
 	Initial, Max, Success time.Duration
 }
 
-// BackOffOf reads a pod's annotations. Each invalid value is an error that names its
-// annotation, and is ignored.
+// BackOffOf reads a pod's annotations. It ignores each invalid value and returns an error
+// that names its annotation.
 func BackOffOf(p *v1.Pod) (BackOff, []error) {
 	var b BackOff
 	var errs []error

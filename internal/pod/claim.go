@@ -2,9 +2,9 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// ClaimName is the claim that one of the pod's volumes takes its content from: the
-// one that it names, or that is made for it (ephemeral), which upstream calls
-// POD-VOLUME; "" for any other volume.
+// ClaimName returns the claim that provides one of the pod's volumes: the claim that the
+// volume names, or the one that is made for it (ephemeral), which upstream calls
+// POD-VOLUME. It is "" for any other volume.
 func ClaimName(p *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -15,14 +15,14 @@ func ClaimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// BoundVolume is what a claim is bound to.
+// BoundVolume is the volume that a claim is bound to.
 type BoundVolume struct {
 	// Neither may be changed.
 	Volume *v1.PersistentVolume
 	Claim  *v1.PersistentVolumeClaim
-	// ReadOnly is what the pod says of its volume: it must not write.
+	// ReadOnly says that the pod must not write, according to its own spec of the volume.
 	ReadOnly bool
-	// Cluster: both are an apiserver's.
+	// Cluster says that both come from an apiserver.
 	Cluster bool
 }
 
@@ -32,7 +32,7 @@ func (b *BoundVolume) Block() bool {
 	return mode != nil && *mode == v1.PersistentVolumeBlock
 }
 
-// SinglePod says that one pod at a time may use the volume.
+// SinglePod says that only one pod at a time may use the volume.
 func (b *BoundVolume) SinglePod() bool {
 	modes := b.Volume.Spec.AccessModes
 	return len(modes) == 1 && modes[0] == v1.ReadWriteOncePod

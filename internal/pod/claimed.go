@@ -8,9 +8,9 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// ClaimedResource says that what a container requests of an extended resource was allocated
-// by a ResourceClaim that the scheduler made for the pod (KEP-5004): neither device plugins
-// nor the node's own sums have to do with it. Resources of other kinds never are, whatever the
+// ClaimedResource says that a container's request for an extended resource was met by a
+// ResourceClaim that the scheduler made for the pod (KEP-5004). Neither device plugins nor
+// the node's own sums count it. Resources of other kinds never are claimed, whatever the
 // pod's status says (upstream's IsDRAExtendedResourceName).
 func ClaimedResource(p *v1.Pod, container string, name v1.ResourceName) bool {
 	s := p.Status.ExtendedResourceClaimStatus

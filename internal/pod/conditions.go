@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// OwnConditions are the conditions of pods that the node agent writes; what others write is
-// carried over untouched. DisruptionTarget is written by either (upstream's
+// OwnConditions are the conditions of pods that the node agent writes. It carries over the
+// conditions of others untouched. Either side writes DisruptionTarget (upstream's
 // PodConditionSharedByKubelet). Read-only.
 var OwnConditions = []v1.PodConditionType{
 	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// maxConfidential bounds the annotation with the names of confidential variables, which
-// is in every list of the runtime's.
+// maxConfidential bounds the annotation with the names of confidential variables, because
+// each list of the runtime's contains it.
 const maxConfidential = 4 << 10
 
-// allConfidential stands for all variables. No variable's name has a "=".
+// allConfidential means all variables. No variable's name has a "=".
 const allConfidential = "="
 
-// SetConfidential is Set of a value that must not be shown.
+// SetConfidential is Set for a value that must not be shown.
 func (e *Environment) SetConfidential(name, value string) {
 	e.Set(name, value)
 	if e.Confidential == nil {
@@ -22,7 +22,7 @@ func (e *Environment) SetConfidential(name, value string) {
 	e.Confidential[name] = true
 }
 
-// Hidden are the values that must not be shown.
+// Hidden returns the values that must not be shown.
 func (e Environment) Hidden() []string {
 	var out []string
 	for name := range e.Confidential {
@@ -31,8 +31,9 @@ func (e Environment) Hidden() []string {
 	return out
 }
 
-// ConfidentialText are the names of the confidential variables, for AnnotationConfidential;
-// if there are very many, it stands for all variables. It is empty for none.
+// ConfidentialText returns the names of the confidential variables, for
+// AnnotationConfidential. If there are very many, it stands for all variables. It is empty
+// if there are none.
 func (e Environment) ConfidentialText() string {
 	text := strings.Join(slices.Sorted(maps.Keys(e.Confidential)), "=")
 	if len(text) > maxConfidential {
@@ -41,7 +42,7 @@ func (e Environment) ConfidentialText() string {
 	return text
 }
 
-// IsConfidential says whether a ConfidentialText has the variable.
+// IsConfidential says whether a ConfidentialText includes the variable.
 func IsConfidential(text, name string) bool {
 	if text == allConfidential {
 		return true

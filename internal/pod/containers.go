@@ -16,8 +16,9 @@ const (
 	EphemeralContainer                      // started once, for debugging
 )
 
-// ContainerSpecs yields the containers of a spec in the order in which they start;
-// ephemeral ones, which were added later, are last. The pointers point into the spec.
+// ContainerSpecs yields the containers of a spec in the order in which they start.
+// Ephemeral containers come last, because they were added later. The pointers point into
+// the spec.
 func ContainerSpecs(spec *v1.PodSpec) iter.Seq2[*v1.Container, ContainerKind] {
 	return func(yield func(*v1.Container, ContainerKind) bool) {
 		for i := range spec.InitContainers {
@@ -80,7 +81,7 @@ func ContainerSpec(spec *v1.PodSpec, name string) (*v1.Container, ContainerKind)
 	return nil, RegularContainer
 }
 
-// HasProbes says that a container of the spec has a probe. Ephemeral ones cannot have
+// HasProbes says that a container of the spec has a probe. Ephemeral containers cannot have
 // any.
 func HasProbes(spec *v1.PodSpec) bool {
 	for c := range ContainerSpecs(spec) {

@@ -7,23 +7,22 @@ import (
 	"strings"
 )
 
-// Contents are numbers of the contents of a pod's objects: another number is another
-// content, and the number says nothing else about it.
+// Contents are numbers for the contents of a pod's objects. A different number means
+// different content; the number reveals nothing else about it.
 type Contents struct {
-	// Epoch names the key that the numbers were made with; those of two epochs
-	// cannot be compared. Empty for numbers that no other process can compare.
+	// Epoch names the key that made the numbers. Numbers of two epochs cannot be compared.
+	// It is empty for numbers that no other process can compare.
 	Epoch string
 	Of    map[ObjectKey]uint64
 }
 
-// maxContents bounds the text of Contents, in bytes, as it is read back with each
-// list of containers. It has room for a hundred objects with names as people give
-// them.
+// maxContents bounds the text of Contents, in bytes, because it is read back with each list
+// of containers. It has room for a hundred objects with typical names.
 const maxContents = 8 << 10
 
-// Text is what ParseContents reads back: "EPOCH KIND/NAME=NUMBER …", with the
-// objects sorted. It is empty where there is nothing that another process could
-// compare, and where it would exceed 8 KiB.
+// Text returns the text that ParseContents reads back: "EPOCH KIND/NAME=NUMBER …", with the
+// objects sorted. It is empty if another process could not compare anything, and if it
+// would exceed 8 KiB.
 func (c Contents) Text() string {
 	if c.Epoch == "" || len(c.Of) == 0 {
 		return ""
@@ -40,8 +39,8 @@ func (c Contents) Text() string {
 	return text
 }
 
-// ParseContents reads a Text about the objects of a namespace. What it cannot read
-// it leaves out.
+// ParseContents reads a Text about the objects of a namespace. It leaves out what it cannot
+// read.
 func ParseContents(namespace, text string) Contents {
 	epoch, rest, _ := strings.Cut(text, " ")
 	c := Contents{Epoch: epoch}

@@ -2,11 +2,11 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// CSIVolume is a volume of a pod that a CSI driver makes.
+// CSIVolume is a pod's volume from a CSI driver.
 type CSIVolume struct {
 	Pod *v1.Pod
-	// Name is the pod's for an inline volume, and the PersistentVolume's for a
-	// persistent one.
+	// Name is the name of the pod's volume for an inline volume, and the PersistentVolume's
+	// for a persistent one.
 	Name string
 	// Dir is the volume's directory below the pod's.
 	Dir string
@@ -19,7 +19,7 @@ type CSIVolume struct {
 	ReadOnly bool
 }
 
-// Driver is the name of the volume's driver.
+// Driver returns the name of the volume's driver.
 func (v *CSIVolume) Driver() string {
 	if v.Inline != nil {
 		return v.Inline.Driver
@@ -38,10 +38,10 @@ func (v *CSIVolume) Block() bool {
 
 // CSIDriver is a driver that has registered on this node.
 type CSIDriver struct {
-	// Name is the driver's; NodeID is what it calls the node.
+	// Name is the driver's name; NodeID is the driver's name for the node.
 	Name, NodeID string
-	// Topology is where in the cluster the node is, in the driver's terms: labels.
+	// Topology is the node's place in the cluster, in the driver's terms: labels.
 	Topology map[string]string
-	// MaxVolumes is how many volumes of the driver can be attached; 0 for no limit.
+	// MaxVolumes is how many of the driver's volumes can be attached; 0 for no limit.
 	MaxVolumes int64
 }

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// UID identifies one generation of a pod. A static pod's UID is derived from
-// the node, the source and the manifest's content, so an edited manifest is
-// another pod with another UID.
+// UID identifies one generation of a pod. A static pod's UID is derived from the node, the
+// source and the manifest's content, so an edited manifest makes another pod with another
+// UID.
 type UID = types.UID
 
-// Source names where a pod comes from. The values are the kubelet's own, as
-// found in the annotation kubernetes.io/config.source.
+// Source says where a pod comes from. The values are the kubelet's own, as in the
+// annotation kubernetes.io/config.source.
 type Source string
 
 const (
@@ -22,7 +22,7 @@ const (
 	SourceAPIServer Source = "api"
 )
 
-// Annotations and labels that podd sets on sandboxes and containers besides the
+// The annotations and labels that podd sets on sandboxes and containers, in addition to the
 // kubelet's own.
 const (
 	// AnnotationSource is the Source; the kubelet's own key.
@@ -36,25 +36,25 @@ const (
 	// (RFC 3339 with nanoseconds), so that it survives a restart of podd and
 	// a new sandbox.
 	AnnotationStartTime = "podd/start-time"
-	// AnnotationInstance is podd's own, on sandboxes and containers: the ID of the
-	// podd that created them, as several may share a runtime.
+	// AnnotationInstance is podd's own, on sandboxes and containers: the ID of the podd
+	// that created them, because several podds may share a runtime.
 	AnnotationInstance = "podd/instance"
-	// AnnotationImageVolumes is podd's own, on containers: the runtime's IDs of the
-	// images that it mounts as volumes, separated by commas. A tag may have moved on
-	// since.
+	// AnnotationImageVolumes is podd's own, on containers: the runtime's IDs of the images
+	// that it mounts as volumes, separated by commas. A tag may have moved since.
 	AnnotationImageVolumes = "podd/image-volumes"
-	// AnnotationObjects is podd's own, on containers of pods that are restarted when
-	// their objects change: the Contents that there were when they were made.
+	// AnnotationObjects is podd's own, on containers of pods that are restarted when their
+	// objects change: the Contents when the containers were made.
 	AnnotationObjects = "podd/objects"
 	// AnnotationConfidential is podd's own, on containers: the names of their variables
-	// that have a Secret's value, as Environment.ConfidentialText has them.
+	// with a Secret's value, in the format of Environment.ConfidentialText.
 	AnnotationConfidential = "podd/confidential-variables"
-	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"), so
-	// that a pod whose manifest is gone terminates in order, too.
+	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"), so that a
+	// pod terminates in order even after its manifest is gone.
 	AnnotationSidecar = "podd/sidecar"
 )
 
-// FromCluster says that a pod is an apiserver's, by the annotation that its source sets.
+// FromCluster says that a pod comes from an apiserver, by the annotation that its source
+// sets.
 func FromCluster(p *v1.Pod) bool { return p.Annotations[AnnotationSource] == string(SourceAPIServer) }
 
 // Desired is a pod as its source desires it: defaulted, validated, with its final
@@ -73,15 +73,15 @@ type Desired struct {
 // UID returns the UID of the pod.
 func (d *Desired) UID() UID { return d.Pod.UID }
 
-// Name is the pod's namespace/name, which is unique among running pods.
+// Name returns the pod's namespace/name, which is unique among running pods.
 func (d *Desired) Name() string { return d.Pod.Namespace + "/" + d.Pod.Name }
 
-// Op is the operation of an Update; the words are the kubelet's.
+// Op is the operation of an Update, in the kubelet's words.
 type Op string
 
 const (
-	// OpAdd adds pods that are new in the source. Without pods it says that the
-	// source is ready and has none.
+	// OpAdd adds new pods of the source. Without pods it says that the source is ready and
+	// has none.
 	OpAdd Op = "ADD"
 	// OpUpdate has new specs for known UIDs (never from static sources).
 	OpUpdate Op = "UPDATE"
@@ -99,8 +99,8 @@ type Update struct {
 	Op     Op
 	Source Source
 	Pods   []*Desired
-	// Provisional says that the source does not know its whole set yet: it is not ready, and
-	// a pod that it has not named may still be one that it desires.
+	// Provisional says that the source does not know its whole set yet: it is not ready,
+	// and may still desire a pod that it has not named.
 	Provisional bool
 }
 
@@ -115,23 +115,23 @@ type Problem struct {
 	Line int `json:"line,omitempty"`
 	// Field is the path of the field (spec.containers[0].image), if any.
 	Field string `json:"field,omitempty"`
-	// Pod is namespace/name of the pod concerned, if known.
+	// Pod is the namespace/name of the pod concerned, if known.
 	Pod string `json:"pod,omitempty"`
 	// Object is the ConfigMap or Secret concerned, if known: its ObjectKey as people
 	// see it.
 	Object string `json:"object,omitempty"`
-	// Message says what is wrong: the apiserver's message to the letter, if it has
-	// one.
+	// Message says what is wrong. If the apiserver has a message for it, it is that one to
+	// the letter.
 	Message string `json:"message"`
 	// Hint says what to do, if that is not obvious from Message.
 	Hint string `json:"hint,omitempty"`
-	// Example is a text that Hint asks to be written into a manifest, of several lines.
+	// Example is a text that Hint tells users to write into a manifest, of several lines.
 	Example string `json:"example,omitempty"`
-	// KeptRunning says that the last good version of the pod goes on running, or
-	// that that of the object goes on being used.
+	// KeptRunning says that the last good version of the pod continues to run, or that the
+	// object's last good version stays in use.
 	KeptRunning bool `json:"keptRunning,omitempty"`
-	// Warning says that the pod runs as its manifest says, which is probably not what
-	// was intended.
+	// Warning says that the pod runs as its manifest says, but that this is probably not
+	// intended.
 	Warning bool `json:"warning,omitempty"`
 	// Since is when the problem was first seen.
 	Since time.Time `json:"since"`

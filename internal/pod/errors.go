@@ -4,8 +4,8 @@ import (
 	"errors"
 )
 
-// Classes of errors for errors.Is. They are converted from foreign codes once, at the
-// edge (cri), and never guessed from messages elsewhere.
+// The classes of errors, for errors.Is. cri, at the edge, converts foreign codes to them
+// once; no other package guesses them from messages.
 var (
 	// ErrNotFound: the runtime does not know that sandbox, container or image.
 	ErrNotFound = errors.New("not found")
@@ -14,25 +14,25 @@ var (
 	ErrUnavailable = errors.New("the container runtime does not respond")
 	// ErrNetworkNotReady: no CNI network is configured, or its plugin is not ready.
 	ErrNetworkNotReady = errors.New("the pod network is not ready")
-	// ErrNameReserved: the runtime has the name and attempt reserved for a create
-	// that is in progress or was not cleaned up. The same attempt is retried, and
-	// adopted if that create succeeds late; only if the name stays reserved for long
-	// is the next attempt used.
+	// ErrNameReserved: the runtime has reserved the name and attempt for a create that is
+	// in progress or was not cleaned up. podd retries the same attempt, and adopts its
+	// result if that create succeeds late. It uses the next attempt only if the name stays
+	// reserved for long.
 	ErrNameReserved = errors.New("the runtime reserves that name for another create")
-	// ErrNameLost: as ErrNameReserved, but the create that reserved the name is not
-	// in progress any more: no retry will succeed.
+	// ErrNameLost: like ErrNameReserved, but the create that reserved the name is no longer
+	// in progress: no retry will succeed.
 	ErrNameLost = errors.New("the runtime reserves that name for a create that it has lost")
 	// ErrImageVolume: the runtime could not mount an image volume of a container.
 	ErrImageVolume = errors.New("an image volume cannot be mounted")
 	// ErrTimeout: a command in a container did not exit in time.
 	ErrTimeout = errors.New("timed out")
-	// ErrAwaited: the apiserver has been asked for what is missing, and has not answered
-	// yet. The pod is woken when it has.
+	// ErrAwaited: podd has asked the apiserver for the missing object, and it has not
+	// answered yet. Its answer wakes the pod.
 	ErrAwaited = errors.New("the apiserver has not answered yet")
-	// ErrUnknown: an apiserver would have to say, and cannot be asked; see Unknown.
+	// ErrUnknown: only an apiserver could tell, and it cannot be asked; see Unknown.
 	ErrUnknown = errors.New("the apiserver does not answer")
 	// ErrAttachLimit: the cluster cannot attach a volume to this node, which has no room
-	// for another one of its driver.
+	// for another volume of this driver.
 	ErrAttachLimit = errors.New("the node has no room for another volume of this driver")
 	// ErrUnimplemented: the runtime responds, but does not have this call.
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
@@ -47,7 +47,7 @@ func (e unknownError) Unwrap() error        { return e.error }
 func (e unknownError) Is(target error) bool { return target == ErrUnknown }
 
 // ReasonError is an error with the kubelet's reason (CreateContainerConfigError,
-// CreatePodSandboxError, FailedMount …), which becomes the container's waiting reason
+// CreatePodSandboxError, FailedMount …). The reason becomes the container's waiting reason
 // or the event's.
 type ReasonError struct {
 	Reason string
@@ -73,15 +73,15 @@ func ReasonOf(err error, otherwise string) string {
 	return otherwise
 }
 
-// NameReservedError is ErrNameReserved with the ID for which the runtime has reserved
-// the name.
+// NameReservedError is ErrNameReserved with the ID of the holder, for which the runtime has
+// reserved the name.
 type NameReservedError struct{ Holder string }
 
 func (e *NameReservedError) Error() string { return ErrNameReserved.Error() + " (" + e.Holder + ")" }
 func (e *NameReservedError) Unwrap() error { return ErrNameReserved }
 
-// IsAwaited says whether everything that is wrong is an ErrAwaited: a moment later
-// nothing may be wrong. Joined errors and aggregates count as awaited if all of theirs are.
+// IsAwaited says whether everything wrong is an ErrAwaited, so that a moment later nothing
+// may be wrong. Joined errors and aggregates count as awaited if all their parts do.
 func IsAwaited(err error) bool {
 	switch e := err.(type) {
 	case nil:

@@ -10,8 +10,8 @@ import (
 type HookState int
 
 const (
-	// HookNone: there is no such hook, or an earlier podd ran it. That is assumed of
-	// a container that is running when podd starts.
+	// HookNone: there is no such hook, or an earlier podd ran it. podd assumes the latter
+	// for a container that is running when podd starts.
 	HookNone HookState = iota
 	HookRunning
 	HookSucceeded
@@ -34,7 +34,7 @@ func (s HookState) String() string {
 // Hook is the postStart hook of one container, by its ID.
 type Hook struct {
 	State HookState
-	// Message is that of the failure, in the kubelet's words; empty otherwise.
+	// Message is the failure's, in the kubelet's words; empty otherwise.
 	Message string
 }
 
@@ -44,20 +44,19 @@ type HookRequest struct {
 	Container   *v1.Container
 	ContainerID string
 	Handler     *v1.LifecycleHandler
-	// PodIP is the host of httpGet and tcpSocket if the handler names none; empty if
-	// the pod has none yet.
+	// PodIP is the host of httpGet and tcpSocket if the handler names none; empty if the
+	// pod has no IP yet.
 	PodIP string
 }
 
 // ExecResult is the result of a command in a container.
 type ExecResult struct {
 	ExitCode int32
-	// Output is what it wrote to stdout and then stderr, truncated to the caller's
-	// limit.
+	// Output is the command's stdout and then its stderr, truncated to the caller's limit.
 	Output []byte
 }
 
-// ProbeTarget is a running container, with what the prober needs.
+// ProbeTarget is a running container, with the data that the prober needs.
 type ProbeTarget struct {
 	// Container is the spec: its probes, ports, and env.
 	Container   *v1.Container

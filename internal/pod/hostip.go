@@ -7,10 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// DeadPort is a host port of a container at which nothing can answer.
+// DeadPort is a host port of a container where nothing can answer.
 type DeadPort struct {
 	Container string
-	// Index is that of the port in the container's ports.
+	// Index is the port's index in the container's ports.
 	Index int
 	Port  v1.ContainerPort
 }
@@ -20,8 +20,8 @@ func (d DeadPort) String() string {
 		d.Port.HostPort, d.Container, d.Port.HostIP)
 }
 
-// DeadPorts are the host ports of a pod that a pod network of IPv4 cannot forward, because their
-// hostIP is of IPv6: ::, too, has no address of IPv4 in it there.
+// DeadPorts returns the host ports of a pod that an IPv4 pod network cannot forward,
+// because their hostIP is IPv6: there, even :: includes no IPv4 address.
 func DeadPorts(p *v1.Pod) []DeadPort {
 	if p.Spec.HostNetwork {
 		return nil

@@ -7,12 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HostPort is one port of the node that a pod asks for.
+// HostPort is one port of the node that a pod requests.
 type HostPort struct {
 	IP       string // "" for all addresses
 	Protocol v1.Protocol
 	Number   int32
-	// Path is its field in the pod.
+	// Path is the port's field in the pod.
 	Path string
 }
 
@@ -24,15 +24,15 @@ func (p HostPort) String() string {
 	return s
 }
 
-// Meets says that both ports cannot be had at once by the scheduler's rule, which the
+// Meets says that one node cannot have both ports by the scheduler's rule, which the
 // kubelet applies, too: it compares addresses as they are written.
 func (p HostPort) Meets(q HostPort) bool {
 	return p.Number == q.Number && p.Protocol == q.Protocol && (p.IP == q.IP || p.IP == "" || q.IP == "")
 }
 
-// Overlaps says that one of the ports takes from the other: also one address in two
-// spellings, and :: beside another address of IPv6. Ports of two protocols are two ports,
-// as are those of two addresses.
+// Overlaps says that one port takes from the other. It includes one address in two
+// spellings, and :: beside another IPv6 address. Ports of two protocols are two ports, and
+// so are ports of two addresses.
 func (p HostPort) Overlaps(q HostPort) bool {
 	if p.Meets(q) {
 		return true
@@ -49,9 +49,9 @@ func (p HostPort) Overlaps(q HostPort) bool {
 	return a == b || a.Is6() && b.Is6() && (a.IsUnspecified() || b.IsUnspecified())
 }
 
-// HostPorts are those that a pod has as long as it runs: the ports of init containers that
-// end before the pod is ready do not count. With the host's network, defaulting has made
-// host ports of all.
+// HostPorts returns the host ports that a pod has as long as it runs. Ports of init
+// containers that end before the pod is ready do not count. With the host's network,
+// defaulting has made all ports host ports.
 func HostPorts(p *v1.Pod) (ports []HostPort) {
 	take := func(path string, c *v1.Container) {
 		for i, port := range c.Ports {
@@ -62,9 +62,9 @@ func HostPorts(p *v1.Pod) (ports []HostPort) {
 			if hp.Protocol == "" {
 				hp.Protocol = v1.ProtocolTCP
 			}
-			// Upstream's word for all, also of IPv6; :: is an address as any other
-			// (HostPortInfo of the scheduler's framework), and a pod's port is
-			// forwarded from addresses of IPv6 alone.
+			// Upstream's word for all addresses, including IPv6. :: is an address like any
+			// other (HostPortInfo of the scheduler's framework), and a pod's port is
+			// forwarded from IPv6 addresses alone.
 			if hp.IP == "0.0.0.0" {
 				hp.IP = ""
 			}

@@ -7,23 +7,22 @@ type Image struct {
 	Tags, Digests []string
 	// Size in bytes, as reported by the runtime.
 	Size uint64
-	// UID and Username are the image's own user; UID is nil if it has a user name or
-	// none.
+	// UID and Username are the image's own user. UID is nil if the image has a user name or
+	// no user.
 	UID      *int64
 	Username string
 	// Pinned images are never collected.
 	Pinned bool
 }
 
-// RegistryAuth is one set of credentials for a registry, as CRI takes it, and where it
-// comes from.
+// RegistryAuth is one set of credentials for a registry, as CRI takes it, and its source.
 type RegistryAuth struct {
 	Username, Password, Auth, ServerAddress, IdentityToken, RegistryToken string
 	Source                                                                CredentialSource
 }
 
-// CredentialSource is the Secret that credentials come from, or, if Account, the service
-// account that they are for; zero for those of the node.
+// CredentialSource is the Secret that credentials come from or, if Account is set, the
+// service account that they belong to; zero for the node's.
 type CredentialSource struct {
 	Account              bool
 	Namespace, Name, UID string

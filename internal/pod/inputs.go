@@ -1,21 +1,21 @@
 package pod
 
-// The paths of the files, on the node and in containers, that podd makes for each pod.
+// The paths, on the node and in containers, of the files that podd makes for each pod.
 const (
 	EtcHosts      = "/etc/hosts"
 	EtcResolvConf = "/etc/resolv.conf"
 	EtcHostname   = "/etc/hostname"
 )
 
-// SandboxInputs are what a pod's sandbox depends on besides the pod: values that were
-// computed once, when it was created, and that its containers share.
+// SandboxInputs are the facts that a pod's sandbox depends on besides the pod: podd
+// computes them once, when it creates the sandbox, and the containers share them.
 type SandboxInputs struct {
 	// DNS is the resolver configuration.
 	DNS DNS
-	// Hostname is that of the UTS namespace; empty on the node's network.
+	// Hostname is the UTS namespace's hostname; empty on the node's network.
 	Hostname string
-	// ResolvConf and HostnameFile are the contents of the files of these names that its
-	// containers have, unless they mount their own; nil for the runtime's.
+	// ResolvConf and HostnameFile are the contents of these files in the pod's containers,
+	// unless they mount their own; nil for the runtime's.
 	ResolvConf, HostnameFile []byte
 	// CgroupParent is the pod's cgroup in the format of the runtime's driver; if
 	// empty, the runtime chooses.
@@ -23,7 +23,7 @@ type SandboxInputs struct {
 	// UserNamespace is the pod's range of the node's IDs; nil for the node's own
 	// namespace.
 	UserNamespace *IDRange
-	// Warnings are about what the pod requested and does not get, emitted once per
+	// Warnings say what the pod requested and does not get. They are emitted once per
 	// sandbox.
 	Warnings []Warning
 }
@@ -33,22 +33,22 @@ type DNS struct {
 	Servers, Searches, Options []string
 }
 
-// IDRange is Length IDs of the node from First on, of users and of groups; in the pod
-// they start at 0.
+// IDRange is a range of Length IDs of the node, starting at First, for users and groups. In
+// the pod they start at 0.
 type IDRange struct {
 	First, Length uint32
 }
 
-// Warning is an event to be emitted, with the kubelet's reason.
+// Warning is an event to emit, with the kubelet's reason.
 type Warning struct {
 	Reason, Message string
 }
 
-// ContainerInputs are what a container depends on besides the pod, computed once per
-// start.
+// ContainerInputs are the facts that a container depends on besides the pod, computed once
+// per start.
 type ContainerInputs struct {
 	Env Environment
-	// SubPaths are those of the container's volumeMounts, by index, with variables
+	// SubPaths are the subPaths of the container's volumeMounts, by index, with variables
 	// expanded but not validated; empty for a mount of the whole volume.
 	SubPaths []string
 	// Hosts is the content of the pod's /etc/hosts; nil if the container mounts its
@@ -60,8 +60,8 @@ type ContainerInputs struct {
 type Environment struct {
 	Names  []string
 	Values map[string]string
-	// Confidential are the names of those that have a Secret's value, or one of a file,
-	// or that were expanded from one that has.
+	// Confidential are the names of variables with a Secret's value or a file's value, and
+	// of variables expanded from one of those.
 	Confidential map[string]bool
 }
 
@@ -77,13 +77,13 @@ func (e *Environment) Set(name, value string) {
 	delete(e.Confidential, name)
 }
 
-// Expand replaces $(NAME) by the variable's value, as the API does for command lines:
-// references to unknown variables stay.
+// Expand replaces each $(NAME) with the variable's value, as the API does for command
+// lines: references to unknown variables stay.
 func (e Environment) Expand(text string) string {
 	return Expand(text, func(name string) (string, bool) { v, ok := e.Values[name]; return v, ok })
 }
 
-// ExpandAll is Expand of each; nil for nothing.
+// ExpandAll expands each text; it returns nil for an empty list.
 func (e Environment) ExpandAll(texts []string) []string {
 	if len(texts) == 0 {
 		return nil

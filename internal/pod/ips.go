@@ -2,10 +2,10 @@ package pod
 
 import "net/netip"
 
-// PodIPs picks a pod's IPs from the addresses that a runtime reports for its sandbox:
-// at most one of each family, first the family of the node's first address, IPv4 if
-// that is unknown (kubernetes/kubernetes#97979). Status, environment and probes all
-// use it. Invalid addresses are left out.
+// PodIPs picks a pod's IPs from the addresses that a runtime reports for its sandbox. It
+// picks at most one of each family, first from the family of the node's first address, IPv4
+// if that is unknown (kubernetes/kubernetes#97979). Status, environment and probes all use
+// it. Invalid addresses are left out.
 func PodIPs(reported, nodeIPs []string) []string {
 	var four, six string
 	for _, s := range reported {

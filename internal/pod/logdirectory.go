@@ -2,17 +2,17 @@ package pod
 
 import "strings"
 
-// LongestFileName is the kernel's bound for the name of a file, in bytes.
+// LongestFileName is the kernel's limit for a file's name, in bytes.
 const LongestFileName = 255
 
-// LogDirectory is the name of a pod's log directory, as log shippers know it from the kubelet. A
-// pod with a longer one than LongestFileName can never start.
+// LogDirectory returns the name of a pod's log directory, as log shippers know it from the
+// kubelet. A pod with a name longer than LongestFileName can never start.
 func LogDirectory(namespace, name string, uid UID) string {
 	return namespace + "_" + name + "_" + string(uid)
 }
 
-// ParseLogDirectory returns the names in that of the pod with this UID: neither has a "_".
-// ok is false for any other directory.
+// ParseLogDirectory returns the names in the log directory of the pod with this UID:
+// neither has a "_". ok is false for any other directory.
 func ParseLogDirectory(dir string, uid UID) (namespace, name string, ok bool) {
 	rest, ok := strings.CutSuffix(dir, "_"+string(uid))
 	if !ok || uid == "" {

@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CheckNames returns an error for a pod that has a UID, or names of its own, its
-// containers' and its volumes', which are none: podd makes paths of them. Manifests pass
-// upstream's validation, which says the same. An apiserver checks them, too, but whoever
-// answers in its place, or writes podd's files, would choose directories of this host.
+// CheckNames returns an error for a pod with an invalid UID or an invalid name of its own,
+// its containers or its volumes: podd makes paths of them. Manifests pass upstream's
+// validation, which checks the same. An apiserver checks them, too, but whoever answers in
+// its place, or writes podd's files, could otherwise choose directories of this host.
 func CheckNames(p *v1.Pod) error {
 	switch {
 	case !IsFileName(p.UID):

@@ -14,15 +14,15 @@ import (
 type ObjectKey struct {
 	// Kind is one of the constants below.
 	Kind string
-	// Namespace is empty for a PersistentVolume, CSIDriver or RuntimeClass, which belongs to
+	// Namespace is empty for a PersistentVolume, CSIDriver or RuntimeClass, which belong to
 	// none.
 	Namespace, Name string
-	// Cluster: it is an apiserver's, which pods of that apiserver refer to, and not one of
-	// the manifests.
+	// Cluster says that the object comes from an apiserver and not from the manifests. Pods
+	// of that apiserver refer to it.
 	Cluster bool
 }
 
-// String is the key as people see it: ConfigMap default/settings.
+// String returns the key as people see it: ConfigMap default/settings.
 func (k ObjectKey) String() string {
 	if k.Namespace == "" {
 		return k.Kind + " " + k.Name
@@ -39,12 +39,13 @@ const (
 	KindCSIDriver             = "CSIDriver"
 	KindRuntimeClass          = "RuntimeClass"
 	KindClusterTrustBundle    = "ClusterTrustBundle"
-	// KindTrustBundlesOf are all ClusterTrustBundles of the signer that is the key's name.
+	// KindTrustBundlesOf means all ClusterTrustBundles of a signer. The key's name is the
+	// signer's.
 	KindTrustBundlesOf = "ClusterTrustBundles of"
 )
 
-// ObjectKinds are the kinds of Objects that manifests may have; the others are an
-// apiserver's only.
+// ObjectKinds are the kinds of Objects that manifests may have; only an apiserver has the
+// others.
 var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, KindPersistentVolumeClaim, KindCSIDriver}
 
 // Namespaced says whether objects of a kind belong to a namespace.
@@ -56,7 +57,7 @@ func Namespaced(kind string) bool {
 	return true
 }
 
-// APIVersion is the group and version of objects of a kind.
+// APIVersion returns the group and version of objects of a kind.
 func APIVersion(kind string) string {
 	if kind == KindCSIDriver {
 		return "storage.k8s.io/v1"
@@ -64,8 +65,8 @@ func APIVersion(kind string) string {
 	return "v1"
 }
 
-// Object is an object that pods refer to, as its source has it: defaulted and
-// validated, with its namespace. It is immutable once sent.
+// Object is an object that pods refer to, as its source has it: defaulted and validated,
+// with its namespace. It is immutable once sent.
 type Object struct {
 	// One of these is set.
 	ConfigMap *v1.ConfigMap
@@ -74,12 +75,12 @@ type Object struct {
 	Claim     *v1.PersistentVolumeClaim
 	Driver    *storagev1.CSIDriver
 	Class     *nodev1.RuntimeClass
-	// Bundles are those that a key of ClusterTrustBundles means: an apiserver's.
+	// Bundles are the ones that a key of ClusterTrustBundles selects, from an apiserver.
 	Bundles []TrustBundle
 	Source  Source
-	// Origin is where a person finds the document: a file's path or a URL.
+	// Origin says where users find the document: a file's path or a URL.
 	Origin string
-	// Line is where it begins there, from 1; 0 where unknown.
+	// Line is the document's first line there, from 1; 0 if unknown.
 	Line int
 	// Seen is when the source first noticed this version.
 	Seen time.Time
@@ -88,11 +89,11 @@ type Object struct {
 // TrustBundle is a ClusterTrustBundle, read-only.
 type TrustBundle struct {
 	Labels map[string]string
-	// PEM has the certificates of authorities, as somebody wrote them.
+	// PEM has the certificates of authorities, exactly as they were written.
 	PEM string
 }
 
-// meta is the object's metadata, and what it is.
+// meta returns the object's kind and metadata.
 func (o *Object) meta() (kind string, m *metav1.ObjectMeta) {
 	switch {
 	case o.Secret != nil:
@@ -109,18 +110,17 @@ func (o *Object) meta() (kind string, m *metav1.ObjectMeta) {
 	return KindConfigMap, &o.ConfigMap.ObjectMeta
 }
 
-// Key is the object's name among all objects that manifests may have.
+// Key returns the object's name among all objects that manifests may have.
 func (o *Object) Key() ObjectKey {
 	kind, m := o.meta()
 	return ObjectKey{Kind: kind, Namespace: m.Namespace, Name: m.Name}
 }
 
-// AnnotationRestartOnChange has a pod's containers restarted when a ConfigMap or
-// Secret that they or their volumes name changes its content: "true" or "false".
+// AnnotationRestartOnChange says whether a pod's containers are restarted when the content
+// of a ConfigMap or Secret changes that they or their volumes name: "true" or "false".
 const AnnotationRestartOnChange = "podd/restart-on-change"
 
-// RestartOnChange reads the annotation; a bad value is an error, and counts as not
-// said.
+// RestartOnChange reads the annotation. A bad value is an error, and counts as not set.
 func RestartOnChange(p *v1.Pod) (bool, error) {
 	switch value := p.Annotations[AnnotationRestartOnChange]; value {
 	case "true":

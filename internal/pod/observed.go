@@ -18,22 +18,23 @@ type Observed struct {
 	Source Source
 	// StartTime is read back from the sandbox's annotation; zero if the pod is not podd's.
 	StartTime time.Time
-	// TakenOver says that a kubelet made the pod, whose root directory is podd's now.
-	// StartTime is then when its oldest sandbox was made.
+	// TakenOver says that a kubelet made the pod, and that podd has taken over its root
+	// directory. StartTime is then when its oldest sandbox was made.
 	TakenOver bool
 	// Sandboxes, newest (highest attempt) first.
 	Sandboxes []Sandbox
-	// Containers of all sandboxes, the highest attempts first: of each name the
-	// newest before the older ones, whatever their times say.
+	// Containers of all sandboxes, the highest attempts first: for each name the newest
+	// comes before the older ones, whatever their times say.
 	Containers []Container
-	// Foreign is the ID of another podd with sandboxes or containers under this UID,
-	// which are not included; empty for none.
+	// Foreign is the ID of another podd with sandboxes or containers under this UID, which
+	// are not included; empty if there is none.
 	Foreign string
 	// At is when the observation began.
 	At time.Time
 }
 
-// Empty says that the runtime has nothing of this podd's under the pod's UID.
+// Empty says that the runtime has no sandbox or container of this podd's under the pod's
+// UID.
 func (o Observed) Empty() bool { return len(o.Sandboxes) == 0 && len(o.Containers) == 0 }
 
 // Latest returns the newest container of that name, or nil: the one with the highest
@@ -49,9 +50,9 @@ func (o Observed) Latest(name string) *Container {
 	return latest
 }
 
-// Current returns the sandbox that the pod's containers belong to, or nil: the
+// Current returns the sandbox that the pod's containers belong to, or nil. It is the
 // newest, which must be ready, the only ready one, and on the network of the spec.
-// Otherwise a new one is needed, as in upstream's PodSandboxChanged.
+// Otherwise the pod needs a new one, as in upstream's PodSandboxChanged.
 func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
 	if len(o.Sandboxes) == 0 {
 		return nil
@@ -68,7 +69,7 @@ func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
 	return newest
 }
 
-// Initialized says that all init containers have completed in a sandbox: a regular
+// Initialized says that all init containers have completed in a sandbox, because a regular
 // container was created in it.
 func (o Observed) Initialized(spec *v1.PodSpec, sandboxID string) bool {
 	for i := range spec.Containers {
@@ -87,7 +88,7 @@ type Sandbox struct {
 	CreatedAt time.Time
 	// IPs, primary first; empty for the host's network.
 	IPs []string
-	// HostNetwork: the sandbox shares the node's network namespace.
+	// HostNetwork says that the sandbox shares the node's network namespace.
 	HostNetwork bool
 }
 
@@ -126,52 +127,52 @@ type Container struct {
 	StartedAt    time.Time
 	FinishedAt   time.Time
 	ExitCode     int32
-	// NeverRan says that no process came of its start, with certainty.
+	// NeverRan says that its start certainly brought up no process.
 	NeverRan bool `json:"-"`
 	// Reason is the runtime's: Completed, Error, OOMKilled, StartError ….
 	Reason string
 	// Message is the runtime's, or the termination message (at most 4096 bytes).
 	Message string
-	// Image is the pod's name of it; ImageID is how the runtime resolved it.
+	// Image is the pod's name for the image; ImageID is the runtime's name for it.
 	Image   string
 	ImageID string
 	LogPath string
-	// TerminationLog is the file on the host that podd created for its termination
-	// message; empty if there is none.
+	// TerminationLog is the file on the host that podd created for its termination message;
+	// empty if it created none.
 	TerminationLog string `json:"-"`
 	// User is the user of its first process; nil if the runtime does not report it.
 	User *User
-	// Resources are those that the runtime enforces; nil if it does not report them.
+	// Resources are the limits that the runtime enforces; nil if it does not report them.
 	Resources *ContainerResources
-	// GracePeriod is the pod's, read back from the container's annotation, for a pod
-	// whose manifest is gone; nil if unknown.
+	// GracePeriod is the pod's, read back from the container's annotation for a pod without
+	// a manifest; nil if unknown.
 	GracePeriod *time.Duration
 	// Hash is ContainerHash of its spec, read back from its annotation; empty if
 	// unknown.
 	Hash string
-	// Contents are those of its pod's objects when it was made, read back from its
-	// annotation; empty if unknown.
+	// Contents are those of its pod's objects when the container was made, read back from
+	// its annotation; empty if unknown.
 	Contents Contents `json:"-"`
-	// Kept is the part of its spec in the annotations, for a pod whose manifest is gone,
-	// and of which podd has no spec either: name, ports, the preStop hook, and
-	// restartPolicy Always of a sidecar, which no other container has in Kept; nil if
+	// Kept is the part of its spec in the annotations. It serves a pod without a manifest,
+	// if podd has no spec of it either. It has the name, the ports, the preStop hook, and
+	// restartPolicy Always for a sidecar; no other container has that in Kept. It is nil if
 	// there is neither.
 	Kept *v1.Container
 }
 
 // OOMKilled says that the kernel killed the container for its memory. The observer
-// determines that before any decision: a runtime may miss it and report Error.
+// determines that before any decision, because a runtime may miss it and report Error.
 func (c *Container) OOMKilled() bool {
 	return c.State == ContainerExited && c.Reason == ReasonOOMKilled
 }
 
-// Succeeded says that the container, which is of kind k, has ended and has not failed.
+// Succeeded says that the container, of kind k, has ended and has not failed.
 func (c *Container) Succeeded(k ContainerKind) bool {
 	return c.State == ContainerExited && !Failed(k, c.ExitCode, c.Reason)
 }
 
-// ContainerHash changes when a container must be recreated: with its name or image,
-// as in the kubelet. Only podd compares it, with what it wrote itself: computing it
+// ContainerHash changes when a container must be recreated: with its name or image, as in
+// the kubelet. Only podd compares it, with a hash that podd wrote itself. Computing it
 // differently would restart every container at an upgrade.
 func ContainerHash(c *v1.Container) string {
 	h := fnv.New32a()
@@ -193,8 +194,8 @@ type User struct {
 	SupplementalGroups []int64
 }
 
-// Summary is a cheap view of one of podd's pods: enough to notice changes, without a
-// call per container.
+// Summary is a cheap view of one of podd's pods: enough to notice changes, without a call
+// for each container.
 type Summary struct {
 	UID       UID
 	Name      string
@@ -207,14 +208,15 @@ type Summary struct {
 	Containers map[string]ContainerState
 }
 
-// Identity is what a sandbox or container of the runtime is. Nothing of it changes as long
-// as the ID exists.
+// Identity identifies a sandbox or container of the runtime. It does not change as long as
+// the ID exists.
 type Identity struct {
 	ID             string
 	UID            UID
 	Pod, Namespace string
-	// Container is its name; empty for a sandbox.
+	// Container is the container's name; empty for a sandbox.
 	Container string
-	// Image is the pod's name of it; empty if the runtime does not say it of a sandbox.
+	// Image is the pod's name for the image; empty if the runtime does not report it for a
+	// sandbox.
 	Image string
 }

@@ -11,14 +11,14 @@ import "fmt"
 type Phase int
 
 const (
-	// PhasePending: nothing of the pod was created on this node yet.
+	// PhasePending: nothing has been created for the pod on this node yet.
 	PhasePending Phase = iota
 	// PhaseRunning: the pod is being started, is running, or has completed
 	// (Succeeded, Failed) and is still desired.
 	PhaseRunning
 	// PhaseTerminating: containers are being stopped; nothing is started any more.
 	PhaseTerminating
-	// PhaseTerminated: no container runs; what is left is being removed.
+	// PhaseTerminated: no container runs; the rest of the pod is being removed.
 	PhaseTerminated
 	// PhaseGone: nothing of the pod is left on this node.
 	PhaseGone

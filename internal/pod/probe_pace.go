@@ -18,8 +18,8 @@ const (
 	MaxProbePace = time.Minute
 )
 
-// ProbeUntilSuccess is the period in a pod's annotation, 0 if it has none. The error
-// is meant for users; the period is 0 then.
+// ProbeUntilSuccess returns the period in a pod's annotation, 0 if it has none. The error
+// is meant for users; with an error, the period is 0.
 func ProbeUntilSuccess(p *v1.Pod) (time.Duration, error) {
 	text, ok := p.Annotations[AnnotationProbeUntilSuccess]
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Where is the location of the problem, as compilers write it: path:line.
+// Where returns the location of the problem, as compilers write it: path:line.
 func (p Problem) Where() string {
 	if p.Line > 0 {
 		return p.Origin + ":" + strconv.Itoa(p.Line)
@@ -13,7 +13,7 @@ func (p Problem) Where() string {
 	return p.Origin
 }
 
-// String is the problem on one line: location, whether it is only a warning, field,
+// String returns the problem on one line: location, whether it is only a warning, field,
 // message and hint.
 func (p Problem) String() string {
 	var b strings.Builder

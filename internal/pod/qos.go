@@ -5,10 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// QOSClass is the pod's class by the API's rules for non-zero CPU and memory:
-// BestEffort if there are none, Guaranteed if every container limits both and the
-// requests equal the limits, else Burstable. Resources of the pod itself, if given,
-// take precedence. A class in the status never changes.
+// QOSClass returns the pod's class by the API's rules for non-zero CPU and memory:
+// BestEffort if there are none, Guaranteed if every container limits both and the requests
+// equal the limits, else Burstable. Resources of the pod itself, if given, take precedence.
+// A class in the status never changes.
 //
 // The pod's cgroup, its containers' OOM scores and its status depend on it and must
 // agree.

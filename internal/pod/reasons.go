@@ -1,7 +1,7 @@
 package pod
 
-// Reasons of waiting containers, in the kubelet's words, which users and dashboards
-// match on. Whatever decides that a container waits, or reads that, uses these.
+// Reasons of waiting containers, in the kubelet's words. Users and dashboards match on
+// them. All code that decides that a container waits, or reads that, uses these.
 const (
 	ReasonContainerCreating = "ContainerCreating"
 	ReasonPodInitializing   = "PodInitializing" // the same, for a pod with init containers
@@ -25,7 +25,7 @@ const (
 	ReasonRestartingAllContainers = "RestartingAllContainers" // also of an exited one
 )
 
-// Reasons of terminated containers: the runtime's words, and the kubelet's for one
+// Reasons of terminated containers: the runtime's words, and the kubelet's for a container
 // that the runtime has lost.
 const (
 	ReasonCompleted              = "Completed"

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Field is the value of a path of the downward API (fieldRef.fieldPath) in the pod's
-// metadata and spec; ok is false for any other path, such as status.podIP. Upstream
-// has the list in pkg/apis/core/pods/helpers.go.
+// Field returns the value of a path of the downward API (fieldRef.fieldPath) in the pod's
+// metadata and spec; ok is false for any other path, such as status.podIP. Upstream has the
+// list in pkg/apis/core/pods/helpers.go.
 func Field(p *v1.Pod, path string) (value string, ok bool) {
 	if base, key, subscripted := subscript(path); subscripted {
 		switch base {
@@ -59,9 +59,9 @@ func formatMap(m map[string]string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Expand replaces each $(NAME) by its value. $$ is a literal dollar; a name without a
-// value (ok is false), and a dollar that starts nothing, stay. Values are not
-// expanded again. Upstream defines it in third_party/forked/golang/expansion.
+// Expand replaces each $(NAME) with its value. $$ is a literal dollar. A name without a
+// value (ok is false), and a dollar that starts nothing, stay. Values are not expanded
+// again. Upstream defines it in third_party/forked/golang/expansion.
 func Expand(text string, value func(name string) (v string, ok bool)) string {
 	var out strings.Builder
 	for {

@@ -8,32 +8,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reference is one place of a pod that names an object, or a key of one.
+// Reference is one place in a pod that names an object, or a key of one.
 type Reference struct {
 	Object ObjectKey
-	// Key is the object's key that is needed, "" for the object as a whole.
+	// Key is the key of the object that the pod needs, "" for the object as a whole.
 	Key string
-	// Optional: the pod does without the object, or the key.
+	// Optional says that the pod can do without the object, or the key.
 	Optional bool
 	// Path is the field with the object's name, KeyPath the one with Key ("" without
 	// one): spec.volumes[0].secret.secretName.
 	Path, KeyPath string
-	// Volume is the name of the volume, Container that of the container, whose field it
-	// is; "" for what belongs to the whole pod.
+	// Volume is the name of the volume that has the field, Container that of the container;
+	// "" for a field of the whole pod.
 	Volume, Container string
-	// Pull: the pod's images are pulled with it, and without it if it is missing.
+	// Pull says that the pod's images are pulled with the object, and without it if it is
+	// missing.
 	Pull bool
-	// Made: nobody writes the object, since it is made for the pod (ephemeral volumes).
+	// Made says that nobody writes the object, since it is made for the pod (ephemeral
+	// volumes).
 	Made bool
 
-	// drop removes the reference from the pod that is walked.
+	// drop removes the reference from the walked pod.
 	drop func()
 }
 
-// References yields each place of a pod that names an object: those of its image pulls,
-// of its volumes and of its containers' variables, in this order and that of the spec. An
-// object may be named many times. A PersistentVolume is named by a claim, not by a pod, and
-// a RuntimeClass by pods of an apiserver only: elsewhere, its name is that of a handler.
+// References yields each place in a pod that names an object: first its image pulls, then
+// its volumes, then its containers' variables, each in the order of the spec. An object may
+// be named many times. A claim, not a pod, names a PersistentVolume. Only pods of an
+// apiserver name a RuntimeClass: in other pods, it is the name of a handler.
 func References(p *v1.Pod) iter.Seq[Reference] {
 	return func(yield func(Reference) bool) {
 		w := referenceWalk{namespace: p.Namespace, cluster: FromCluster(p), yield: yield}
@@ -50,8 +52,8 @@ func References(p *v1.Pod) iter.Seq[Reference] {
 	}
 }
 
-// WithoutReferences is a copy of the pod that names no object. Its volumes that did are
-// empty directories.
+// WithoutReferences returns a copy of the pod that names no object. Volumes that named one
+// become empty directories.
 func WithoutReferences(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	for r := range References(p) {
@@ -81,8 +83,8 @@ func (w *referenceWalk) add(r Reference, kind, name string, optional *bool) {
 	w.ended = !w.yield(r)
 }
 
-// addItems yields a reference for each of the keys that items name, or one for the whole
-// object. The items are the neighbour of the field with its name.
+// addItems yields a reference for each key that items name, or one for the whole object. The
+// field items is next to the field with the object's name.
 func (w *referenceWalk) addItems(r Reference, kind, name string, optional *bool, items []v1.KeyToPath) {
 	at := r.Path[:strings.LastIndexByte(r.Path, '.')]
 	if len(items) == 0 {
@@ -126,7 +128,7 @@ func (w *referenceWalk) volume(p *v1.Pod, v *v1.Volume, at string) {
 	}
 }
 
-// projection is volume for a source of a projected one.
+// projection is volume for one source of a projected volume.
 func (w *referenceWalk) projection(v *v1.Volume, s *v1.VolumeProjection, at string) {
 	r := Reference{Volume: v.Name, drop: func() { *s = v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{}} }}
 	in := func(path string) Reference { r.Path = at + path; return r }
@@ -174,8 +176,8 @@ func (w *referenceWalk) variables(c *v1.Container, at string) {
 
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// ObjectsOf are the objects that a pod names, each once, in the order in which it names
-// them (References), optional ones among them.
+// ObjectsOf returns the objects that a pod names, including optional ones, each once, in
+// the order in which it names them (References).
 func ObjectsOf(p *v1.Pod) []ObjectKey {
 	var keys []ObjectKey
 	seen := map[ObjectKey]bool{}

@@ -10,10 +10,10 @@ import (
 type SandboxRequest struct {
 	Pod    *v1.Pod
 	Source Source
-	// Attempt is 0 for the first sandbox of a UID and one more for each next.
+	// Attempt is 0 for the first sandbox of a UID, and one more for each later one.
 	Attempt   uint32
 	StartTime time.Time
-	// Handler is the runtime's for the pod, "" for the default one.
+	// Handler is the runtime's handler for the pod, "" for the default one.
 	Handler string
 	Inputs  SandboxInputs
 }
@@ -23,8 +23,8 @@ type ContainerRequest struct {
 	Pod       *v1.Pod
 	Container *v1.Container
 	Sandbox   Sandbox
-	// Source, StartTime and SandboxInputs make the sandbox's configuration, which
-	// CRI wants again with each container.
+	// Source, StartTime and SandboxInputs make the sandbox's configuration, which CRI
+	// requires again with each container.
 	Source        Source
 	StartTime     time.Time
 	SandboxInputs SandboxInputs
@@ -33,27 +33,27 @@ type ContainerRequest struct {
 	Inputs        ContainerInputs
 	Mounts        []Mount
 	Devices       []Device
-	// Annotations and CDI are those of device plugins.
+	// Annotations and CDI come from device plugins.
 	Annotations map[string]string
 	CDI         []string
-	// Contents are written down with a container that is to be made anew when they
-	// change; empty for any other.
+	// Contents are recorded with a container that must be recreated when they change; empty
+	// for any other.
 	Contents Contents
-	// What follows is podfs' to fill in, with the mounts of podd's own files and a
-	// RestartCount of which no log is left.
+	// podfs fills in the fields below, with the mounts of podd's own files and a
+	// RestartCount for which no log is left.
 
 	// LogPath is the log on the host.
 	LogPath string
-	// TerminationLog is the file on the host that the container may leave a message
-	// in; empty where it brings its own.
+	// TerminationLog is the file on the host where the container may leave a message; empty
+	// if it brings its own.
 	TerminationLog string
 }
 
-// Mount is one mount of a container: of a volume, or of a file of podd's.
+// Mount is one mount of a container: of a volume, or of one of podd's files.
 type Mount struct {
-	// HostPath is what is bound; empty for an Image.
+	// HostPath is the path to bind; empty for an Image.
 	HostPath string
-	// Image is what the runtime mounts instead, where it names a volume.
+	// Image is the image that the runtime mounts instead, if Image.Volume is set.
 	Image         ImageMount
 	ContainerPath string
 	ReadOnly      bool
@@ -65,24 +65,24 @@ type Mount struct {
 	SELinuxRelabel bool
 }
 
-// Device is a device of the host that a container has.
+// Device is a device of the host that a container gets.
 type Device struct {
 	// HostPath is the device's node, or a link to it.
 	HostPath      string
 	ContainerPath string
-	// ReadOnly: the container may not write to it, nor make another node of it.
+	// ReadOnly says that the container may not write to it, nor make another node of it.
 	ReadOnly bool
-	// Permissions are of r, w and m; empty for those that ReadOnly means.
+	// Permissions are some of r, w and m; empty for those that ReadOnly implies.
 	Permissions string
 }
 
-// ContainerDevices is what a container needs to have the devices of device plugins.
+// ContainerDevices is what a container needs in order to use the devices of device plugins.
 type ContainerDevices struct {
-	// Ready: the container has its devices, if it requests any. Otherwise Reason and Message
-	// say what it waits for: ContainerCreating while they are being allocated.
+	// Ready says that the container has its devices, if it requests any. Otherwise Reason
+	// and Message say what it waits for: ContainerCreating while they are being allocated.
 	Ready           bool
 	Reason, Message string
-	// Env are variables that the container's own take precedence over.
+	// Env are variables that the container's own variables override.
 	Env         map[string]string
 	Mounts      []Mount
 	Devices     []Device
@@ -91,49 +91,50 @@ type ContainerDevices struct {
 	CDI []string
 }
 
-// ImageMount is a volume whose content is an image.
+// ImageMount is a volume with the content of an image.
 type ImageMount struct {
-	// Volume is the pod's name for it, by which ImageState.Volumes has what the
-	// runtime calls the image.
+	// Volume is the pod's name for the volume. ImageState.Volumes maps it to the runtime's
+	// name for the image.
 	Volume string
 	// Reference is the image as the volume names it.
 	Reference string
-	// SubPath is a directory of the image, clean and as yet unchecked; empty for
-	// all of it. The runtime resolves it.
+	// SubPath is a directory of the image, cleaned but not checked yet; empty for the whole
+	// image. The runtime resolves it.
 	SubPath string
 }
 
-// VolumeState is how far the set-up of a pod's volumes is, at one moment.
+// VolumeState is the progress of the set-up of a pod's volumes, at one moment.
 type VolumeState struct {
-	// Ready: every volume exists.
+	// Ready says that every volume exists.
 	Ready bool
-	// Message says what is waited for, while they do not.
+	// Message says what the pod waits for, while they do not.
 	Message string
 	// RetryAt is when asking again makes sense without being woken; zero for never.
 	RetryAt time.Time
 }
 
-// ImageState is what images knows, at one moment, of the images that one container
+// ImageState is what images knows, at one moment, about the images that one container
 // needs: its own, and those of the image volumes that it mounts.
 type ImageState struct {
-	// Ready: the images are there, and Ref and Volumes are what CreateContainer takes.
+	// Ready says that the images are there, and that Ref and Volumes are what
+	// CreateContainer takes.
 	Ready bool
 	// Ref is the runtime's ID of the container's image.
 	Ref string
 	// Volumes are the runtime's IDs of the images that are mounted, by the names
 	// of their volumes; nil for none.
 	Volumes map[string]string
-	// UID and Username are the image's own user; UID is nil when the image
-	// names a user by name or none at all.
+	// UID and Username are the image's own user; UID is nil if the image names a user by
+	// name or none at all.
 	UID      *int64
 	Username string
-	// Reason and Message say why it is not ready, in the kubelet's words:
-	// ContainerCreating while pulling, ErrImagePull, ImagePullBackOff,
-	// ErrImageNeverPull, InvalidImageName ….
+	// Reason and Message say why the state is not ready, in the kubelet's words:
+	// ContainerCreating while pulling, ErrImagePull, ImagePullBackOff, ErrImageNeverPull,
+	// InvalidImageName ….
 	Reason  string
 	Message string
-	// RetryAt is when asking again makes sense without being woken; while a
-	// pull is under way, whose end wakes the pod, it is zero, or when the pull
-	// will have taken so long that Message says how far it is.
+	// RetryAt is when asking again makes sense without being woken. While a pull is
+	// in progress, its end wakes the pod: then RetryAt is zero, or the time when the
+	// pull will have taken so long that Message reports its progress.
 	RetryAt time.Time
 }

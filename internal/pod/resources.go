@@ -2,7 +2,7 @@ package pod
 
 import "time"
 
-// The kernel's bounds for a group's weight and quota, as upstream has them
+// The kernel's limits for a group's weight and quota, as upstream has them
 // (pkg/kubelet/cm/helpers_linux.go).
 const (
 	MinCPUShares = 2
@@ -11,22 +11,21 @@ const (
 	minQuota     = 1000 // microseconds
 )
 
-// CPUShares is the weight of a request in thousandths of a processor, 1024 for
-// each processor (also on cgroup v2, where CPUWeight makes another number of
-// it); none gives the kernel's least.
+// CPUShares returns the weight of a request in thousandths of a processor, 1024 for each
+// processor (also on cgroup v2, where CPUWeight converts it). Without a request it returns
+// the kernel's minimum.
 func CPUShares(milli int64) int64 {
 	return min(max(milli*sharesPerCPU/1000, MinCPUShares), maxCPUShares)
 }
 
-// CPUWeight is the same weight by the scale of cgroup v2, 1 to 10000: the
-// kubelet's for pods. Containers' own are the OCI runtime's to convert, which
-// may do it otherwise.
+// CPUWeight converts that weight to the scale of cgroup v2, 1 to 10000, as the kubelet does
+// for pods. The OCI runtime converts containers' own weights, possibly in another way.
 func CPUWeight(shares int64) int64 {
 	return 1 + (min(max(shares, MinCPUShares), maxCPUShares)-MinCPUShares)*9999/(maxCPUShares-MinCPUShares)
 }
 
-// CPUQuota is a limit in thousandths of a processor as microseconds for each
-// period, at least one millisecond; 0 for no limit.
+// CPUQuota converts a limit in thousandths of a processor to microseconds for each period,
+// at least one millisecond; 0 for no limit.
 func CPUQuota(milli int64, period time.Duration) int64 {
 	if milli == 0 {
 		return 0

@@ -6,27 +6,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// IsSidecar says that an init container is restartable: it is started in its
-// turn and kept running through the pod's life (KEP-753). Ask it of members of
-// spec.initContainers only; a regular container may carry the same policy and
-// is no sidecar.
+// IsSidecar says that an init container is restartable: it starts in its turn and keeps
+// running through the pod's life (KEP-753). Ask only about members of spec.initContainers;
+// a regular container may carry the same policy and is no sidecar.
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Failed says whether a container that ended so has failed. An init container that
-// was OOM-killed has, whatever its exit code: a shell may end with 0 after the kernel
-// killed its child, and what comes next would start on half of the work (upstream's
+// Failed says whether a container that ended in this way has failed. An OOM-killed init
+// container has failed, whatever its exit code is: a shell may end with 0 after the kernel
+// killed its child, and the next container would start on half of the work (upstream's
 // isInitContainerFailed, kubernetes/kubernetes#104454).
 func Failed(k ContainerKind, exitCode int32, reason string) bool {
 	return exitCode != 0 || k == InitContainer && reason == ReasonOOMKilled
 }
 
-// ShouldRestart says whether a container that ended with exitCode, which was a failure
-// or not (Failed), is to be started again: by the first of its restart rules that
-// applies, else by its own restart policy, else by the pod's (KEP-5307). A regular init
-// container of a pod that restarts Always is retried on failure only, which is the
-// caller's to know: it asks only about failures.
+// ShouldRestart says whether to start a container again that ended with exitCode; failed
+// says whether that was a failure (Failed). The first of its restart rules that applies
+// decides, else its own restart policy, else the pod's (KEP-5307). A regular init container
+// of a pod that restarts Always is retried on failure only: the caller must know that, and
+// asks only about failures.
 func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32, failed bool) bool {
 	switch RuleFor(c, exitCode) {
 	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
@@ -46,8 +45,8 @@ func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32, failed boo
 	}
 }
 
-// RuleFor is the action of the first of a container's restart rules that
-// applies to an exit code; empty when none does.
+// RuleFor returns the action of the first of a container's restart rules that applies to an
+// exit code; empty if none does.
 func RuleFor(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	for _, rule := range c.RestartPolicyRules {
 		if on := rule.ExitCodes; on != nil {

@@ -2,9 +2,9 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// SecurityContext is the container's security context, with the pod's users, SELinux
-// options and seccomp profile if the container does not set its own. The AppArmor
-// profile is the container's only, as annotations of the pod may set it, too.
+// SecurityContext returns the container's security context, with the pod's users, SELinux
+// options and seccomp profile if the container does not set its own. The AppArmor profile
+// is only the container's, because annotations of the pod may set it, too.
 func SecurityContext(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var out v1.SecurityContext
 	if c.SecurityContext != nil {

@@ -42,8 +42,8 @@ func StatusIn(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// RuntimeID returns a container's ID as the runtime has it, from that of a status:
-// runtime://id. What is no such ID is returned as it is.
+// RuntimeID returns a container's ID as the runtime has it, from the ID in a status:
+// runtime://id. Any other text is returned as it is.
 func RuntimeID(shown string) string {
 	if _, id, ok := strings.Cut(shown, "://"); ok {
 		return id

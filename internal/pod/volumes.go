@@ -2,7 +2,7 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// UsedVolumes are the names of the pod's volumes that one of its containers has in
+// UsedVolumes returns the names of the pod's volumes that one of its containers has in
 // volumeMounts or volumeDevices, or takes a variable from (fileKeyRef). As with a kubelet,
 // the others are not set up, and a pod does not wait for them.
 func UsedVolumes(p *v1.Pod) map[string]bool {

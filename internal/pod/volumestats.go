@@ -2,19 +2,19 @@ package pod
 
 import "errors"
 
-// ErrNoStats says that nobody but the file system knows how full a volume is.
+// ErrNoStats says that only the file system knows how full a volume is.
 var ErrNoStats = errors.New("nobody but the file system measures the volume")
 
-// VolumeStats are what a driver says of a volume that it makes, in bytes and inodes;
-// 0 where it says nothing.
+// VolumeStats are a driver's figures about one of its volumes, in bytes and inodes; 0 if it
+// reports none.
 type VolumeStats struct {
 	AvailableBytes, CapacityBytes, UsedBytes int64
 	InodesFree, Inodes, InodesUsed           int64
-	// Condition is nil where the driver does not watch it.
+	// Condition is nil if the driver does not monitor it.
 	Condition *VolumeCondition
 }
 
-// VolumeCondition is how well a volume is.
+// VolumeCondition is the health of a volume.
 type VolumeCondition struct {
 	Abnormal bool
 	// Message is the driver's; it may be empty.

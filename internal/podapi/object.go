@@ -10,10 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// DefaultSecret fills in what a manifest leaves out, as the apiserver does when it
-// stores a v1.Secret: type Opaque, and what stringData has is in data, where it
-// takes the place of values of the same keys. It changes the Secret in place and is
-// idempotent. A ConfigMap has no defaults.
+// DefaultSecret fills in what a manifest leaves out, as the apiserver does when it stores a
+// v1.Secret: type Opaque, and the values of stringData move to data, where they replace
+// values of the same keys. It changes the Secret in place and is idempotent. A ConfigMap
+// has no defaults.
 func DefaultSecret(s *v1.Secret) {
 	corev1.SetObjectDefaults_Secret(s)
 	if len(s.StringData) > 0 && s.Data == nil {
@@ -25,8 +25,8 @@ func DefaultSecret(s *v1.Secret) {
 	s.StringData = nil
 }
 
-// ValidateConfigMap returns what the apiserver would object to in a new ConfigMap,
-// in its words and in no order; empty for a good one.
+// ValidateConfigMap returns the apiserver's objections to a new ConfigMap, in its words and
+// in no order; empty for a good one.
 func ValidateConfigMap(c *v1.ConfigMap) field.ErrorList {
 	var in core.ConfigMap
 	if err := corev1.Convert_v1_ConfigMap_To_core_ConfigMap(c, &in, nil); err != nil {

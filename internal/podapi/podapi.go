@@ -18,16 +18,15 @@ import (
 // the pod in place and is idempotent.
 func Default(p *v1.Pod) { corev1.SetObjectDefaults_Pod(p) }
 
-// allowPrivileged lets validation accept privileged containers, as the kubelet
-// does at its start (cmd/kubelet/app, RunKubelet) and apiservers by
-// --allow-privileged. Upstream keeps this in a global that takes its first value.
+// allowPrivileged makes validation accept privileged containers, as the kubelet does at its
+// start (cmd/kubelet/app, RunKubelet) and apiservers do with --allow-privileged. Upstream
+// keeps this in a global that takes its first value.
 var allowPrivileged = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
 
-// Validate returns what the apiserver would object to in a new Pod, in its
-// words; empty for a good one. The pod must have been defaulted and have a
-// namespace. The options are the ones that upstream's kubelet uses for static
-// pods (pkg/kubelet/config, tryDecodeSinglePod): the defaults of the feature
-// gates of that release.
+// Validate returns the apiserver's objections to a new Pod, in its words; empty for a good
+// one. The pod must have been defaulted and have a namespace. The options are those of
+// upstream's kubelet for static pods (pkg/kubelet/config, tryDecodeSinglePod): the defaults
+// of the feature gates of that release.
 func Validate(p *v1.Pod) field.ErrorList {
 	allowPrivileged()
 	in, err := internal(p)
@@ -38,10 +37,10 @@ func Validate(p *v1.Pod) field.ErrorList {
 	return validation.ValidatePodCreate(in, opts)
 }
 
-// APIReference names the kind of API object that the pod refers to and that a
-// pod without an apiserver cannot have ("secrets", "configmaps (via projected
-// volumes)" …), as upstream's kubelet words it since v1.34; empty when there is
-// none. Upstream stops at the first; so does this.
+// APIReference returns the kind of API object that the pod refers to and that a pod without
+// an apiserver cannot have ("secrets", "configmaps (via projected volumes)" …), as
+// upstream's kubelet words it since v1.34. It is empty if there is none. Like upstream, it
+// stops at the first.
 func APIReference(p *v1.Pod) (string, error) {
 	in, err := internal(p)
 	if err != nil {

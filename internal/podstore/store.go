@@ -20,10 +20,10 @@ const (
 
 // Store is a directory of pods.
 type Store struct {
-	// Dir is the store's alone, and made when needed; "" keeps nothing.
+	// Dir belongs to the store alone, and is made when needed; "" stores nothing.
 	Dir string
-	// Durable files survive a power failure, and one that was removed does not come back
-	// after it. Others are for what is of no use after a reboot.
+	// Durable files survive a power failure, and a removed one does not come back after it.
+	// Other files are useless after a reboot.
 	Durable bool
 	// MaxBytes bounds a file.
 	MaxBytes int64
@@ -38,10 +38,10 @@ type Entry struct {
 // record is the content of a file.
 type record struct {
 	Version int `json:"version"`
-	// Origin has the name that it had when only pods of apiservers were stored.
+	// Origin is stored under its old name, from when only pods of apiservers were stored.
 	Origin string `json:"server"`
-	// Sum is the checksum of Pod as it stands in the file: what a bad disk has changed does
-	// not run.
+	// Sum is the checksum of Pod exactly as it is in the file: podd does not run what a bad
+	// disk has changed.
 	Sum string          `json:"sum"`
 	Pod json.RawMessage `json:"pod"`
 }
@@ -57,8 +57,8 @@ func (s Store) files() checkpoint.Dir[Entry] {
 	}
 }
 
-// Write stores a pod in one step, without who manages its fields. It writes nothing where
-// the same is stored, unless that may not be on the disk.
+// Write stores a pod in one step, without its managed fields. If the same pod is stored, it
+// writes nothing, unless that may not be on the disk.
 func (s Store) Write(e Entry) error {
 	if s.Dir == "" {
 		return nil
@@ -77,12 +77,13 @@ func (s Store) Remove(uid pod.UID) error {
 	return s.files().Remove(string(uid))
 }
 
-// Retain removes all files but those of these pods.
+// Retain removes all files except those of these pods.
 func (s Store) Retain(keep func(pod.UID) bool) error {
 	return s.files().Retain(func(key string) bool { return keep(pod.UID(key)) })
 }
 
-// List names the pods that have files, be it an interrupted write, without reading them.
+// List names the pods that have files, even if only from an interrupted write, without
+// reading them.
 func (s Store) List() ([]pod.UID, error) {
 	keys, err := s.files().Keys()
 	uids := make([]pod.UID, len(keys))
@@ -92,7 +93,7 @@ func (s Store) List() ([]pod.UID, error) {
 	return uids, err
 }
 
-// Read returns the pods that are stored, and the files that cannot be read.
+// Read returns the stored pods, and the files that cannot be read.
 func (s Store) Read() (found []Entry, damaged []checkpoint.Damaged) {
 	damaged = s.files().All(func(_ string, e Entry) { found = append(found, e) })
 	return found, damaged
@@ -136,8 +137,9 @@ func decode(content []byte, value any) error {
 	return nil
 }
 
-// check rejects a pod that is not its file's, and names that are no names, since paths are
-// made of them. Its source has checked the rest, and the checksum says that it is still that.
+// check rejects a pod that does not belong to its file, and invalid names, since podd makes
+// paths of them. The pod's source has checked the rest, and the checksum says that it has
+// not changed.
 func check(uid string, e *Entry) error {
 	switch {
 	case string(e.Pod.UID) != uid:

@@ -1,9 +1,9 @@
-// Package slots bounds what is in flight at the same time.
+// Package slots bounds the work in progress.
 //
-// Whoever waits for a slot gets it in the order of arrival. A holder that takes long is
-// not to delay all others: with a patience, its slot becomes free although it goes on,
-// as long as no more than a bounded number of holders have done so. One that has nothing
-// to do for a while rests: others have its slot meanwhile.
+// Waiters get slots in the order of arrival. A slow holder must not delay all others: with
+// a patience, its slot becomes free although it goes on, as long as no more than a bounded
+// number of holders have done so. A holder that has nothing to do for a while rests: others
+// have its slot meanwhile.
 package slots
 
 import (
@@ -28,8 +28,8 @@ type Slots struct {
 // Any number of holders may go on without a slot.
 const Any = math.MaxInt
 
-// Rest is when a holder has nothing to do, as times after its entry. One with To no
-// later than From does not rest.
+// Rest is when a holder has nothing to do, as times after its entry. If To is no later than
+// From, it does not rest.
 type Rest struct{ From, To time.Duration }
 
 // New returns n slots. A holder that still has its slot after the patience gives it up
@@ -39,9 +39,8 @@ func New(n, slow int, patience time.Duration) *Slots {
 	return &Slots{n: n, slow: slow, patience: patience}
 }
 
-// Enter waits for a slot and returns the function that frees it, which may be called
-// more than once. It blocks until a slot is free or ctx ends, and then returns the
-// cause.
+// Enter waits for a slot and returns the function that frees it, which may be called more
+// than once. It blocks until a slot is free or ctx ends; then the error is ctx's cause.
 //
 // A holder that rests gives its slot up. After its rest it takes one back without waiting,
 // because its work cannot be put off. There may then be more than n at work, and nobody
@@ -103,14 +102,14 @@ func (s *Slots) grant() {
 	}
 }
 
-// Waiting is the number of those that wait for a slot now.
+// Waiting returns the number of waiters now.
 func (s *Slots) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue)
 }
 
-// Taken is the number of slots that are held now.
+// Taken returns the number of slots in use now.
 func (s *Slots) Taken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +126,7 @@ const (
 	left
 )
 
-// holder is one that has entered. Its fields are guarded by the mutex of its slots.
+// holder is a caller that has entered. The mutex of its slots guards its fields.
 type holder struct {
 	slots *Slots
 	back  time.Time // the end of its rest; zero without one, and after it
@@ -135,8 +134,8 @@ type holder struct {
 	timer *time.Timer // nil without a patience
 }
 
-// next is what a holder does when its time has come. One that is to give its slot up, where
-// too many have done that already, tries again later.
+// next does what a holder does when its time has come. If it should give its slot up but
+// too many have done that already, it tries again later.
 func (h *holder) next() {
 	s := h.slots
 	s.mu.Lock()
@@ -162,7 +161,7 @@ func (h *holder) next() {
 	s.grant()
 }
 
-// restart has next called later; without a patience, not again.
+// restart schedules another call of next; without a patience, it does not.
 func (h *holder) restart(after time.Duration) {
 	if after > 0 {
 		h.timer.Reset(after)

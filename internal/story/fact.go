@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Fact is one thing that a script says of a pod or a container. Written are
+// Fact is one thing that a script says about a pod or a container. The forms are
 //
 //	POD FACT…                     of a pod: shop phase=Failed
 //	POD/CONTAINER FACT…           of a container: shop/web running restarts>0
 //	… and POD/CONTAINER FACT…     of another, too
 //
-// where a FACT is key=value, a bound on a number (key<3, key>0), or a key alone,
-// which is key=true. Which keys there are is the player's matter.
+// where a FACT is key=value, a bound on a number (key<3, key>0), or a key alone, which
+// means key=true. The player decides which keys there are.
 type Fact struct {
 	// Of is the pod, or pod/container.
 	Of string
-	// Key is what is asked, and Want the answer; Op is "=", "<" or ">".
+	// Key is the question, and Want the answer; Op is "=", "<" or ">".
 	Key, Op, Want string
 }
 
-// Facts reads the facts of an expect or a wait.
+// Facts parses the facts of an expect or a wait.
 func Facts(words []string) ([]Fact, error) {
 	var all []Fact
 	of, said := "", true
@@ -47,8 +47,8 @@ func Facts(words []string) ([]Fact, error) {
 	return all, nil
 }
 
-// Holds says whether the fact is so where that is the answer. An answer of several
-// parts (terminated:Error:3, False ContainersNotReady) may be wanted by the first.
+// Holds says whether the fact is true for that answer. For an answer of several parts
+// (terminated:Error:3, False ContainersNotReady), Want may be just the first.
 func (f Fact) Holds(answer string) bool {
 	if f.Op == "=" {
 		return answer == f.Want || strings.HasPrefix(answer, f.Want+":") || strings.HasPrefix(answer, f.Want+" ")
@@ -58,7 +58,7 @@ func (f Fact) Holds(answer string) bool {
 	return err == nil && err2 == nil && (f.Op == "<" && n < bound || f.Op == ">" && n > bound)
 }
 
-// Is is the fact with what is there instead.
+// Is returns a message with the fact and the actual answer.
 func (f Fact) Is(answer string) string {
 	want := map[string]string{"=": "", "<": "less than ", ">": "more than "}[f.Op] + f.Want
 	return fmt.Sprintf("%s of %s: got %s, want %s", f.Key, f.Of, answer, want)

@@ -1,13 +1,12 @@
-// Package story is the language of podd's test scripts: the agent's stories in
-// simulated time (agent/testdata) and the parity scenarios on a real node
-// (test/parity/scenarios). A script stands before the files of a txtar archive,
-// one command a line, as in the scripts of cmd/go, whose engine, rsc.io/script,
-// plays it: blanks separate words, single quotes keep them together, # begins a
-// comment, and a command after ! must fail, one after ? may.
+// Package story is the language of podd's test scripts: the agent's stories in simulated
+// time (agent/testdata) and the parity scenarios on a real node (test/parity/scenarios). A
+// script precedes the files of a txtar archive, one command a line, like the scripts of
+// cmd/go. The engine of those, rsc.io/script, plays it: blanks separate words, single
+// quotes keep them together, # begins a comment, a command after ! must fail, and one after
+// ? may.
 //
-// What a script can do is its player's matter, but two words mean the same
-// everywhere: sleep lets time pass, and wait waits until facts hold, which are
-// written in one grammar (Fact).
+// The player decides what a script can do, but two words mean the same everywhere: sleep
+// lets time pass, and wait waits until facts hold. Facts have one grammar (Fact).
 package story
 
 import (
@@ -24,23 +23,23 @@ import (
 
 // Word is a command.
 type Word struct {
-	// Args are its arguments for people; those before the first bracket must be there.
+	// Args are its arguments, for people; those before the first bracket are required.
 	Args string
-	// Do carries it out. It may block; the context is the player's.
+	// Do performs it. It may block; the context is the player's.
 	Do func(ctx context.Context, args []string) error
 }
 
-// ErrStop is what a Word's Do returns to end the story well.
+// ErrStop is what a Word's Do returns to end the story successfully.
 var ErrStop = errors.New("the story ends here")
 
-// Player plays scripts that have the same words, one after the other: not from
-// several goroutines.
+// Player plays scripts with the same words, one after the other. It is not safe for
+// concurrent use.
 type Player struct {
 	engine *script.Engine
 	state  *script.State
 }
 
-// NewPlayer is a Player until the context is done.
+// NewPlayer returns a Player that works until the context is done.
 func NewPlayer(ctx context.Context, words map[string]Word) (*Player, error) {
 	engine := &script.Engine{Cmds: make(map[string]script.Cmd, len(words))}
 	for called, w := range words {
@@ -50,8 +49,8 @@ func NewPlayer(ctx context.Context, words map[string]Word) (*Player, error) {
 	return &Player{engine, state}, err
 }
 
-// Play plays a script to its end or to the first command that fails, which the
-// error names with its line, in simulated time too. name stands for the file.
+// Play plays a script to its end or to the first command that fails. The error names
+// that command and its line, even in simulated time. name stands for the file.
 func (p *Player) Play(name, text string) error {
 	return p.engine.Execute(p.state, name, bufio.NewReader(strings.NewReader(text)), io.Discard)
 }
@@ -94,19 +93,19 @@ var Sleep = Word{Args: "DURATION", Do: func(ctx context.Context, args []string) 
 	}
 }}
 
-// DefaultWait is how long a wait takes at most that does not say.
+// DefaultWait bounds a wait that gives no time of its own.
 const DefaultWait = 30 * time.Second
 
-// Watch is what the word wait asks.
+// Watch answers the word wait.
 type Watch struct {
-	// Missing says which of the facts, in words, do not hold now, and what is there
-	// instead; empty if all do. An error ends the wait.
+	// Missing says, in words, which of the facts do not hold now, and what is there
+	// instead; empty if all hold. An error ends the wait.
 	Missing func(ctx context.Context, facts []string) (string, error)
 	// Next blocks until the facts may have changed, or the context is done.
 	Next func(ctx context.Context)
 }
 
-// Word is the word wait: it returns when all facts hold at one look, and fails when
+// Word returns the word wait: it returns when all facts hold at the same time, and fails if
 // they never did in that time.
 func (w Watch) Word() Word {
 	return Word{Args: "POD FACT… [within DURATION]", Do: func(ctx context.Context, args []string) error {
@@ -118,7 +117,7 @@ func (w Watch) Word() Word {
 	}}
 }
 
-// Within takes the "within 30s" off the end of a wait's arguments.
+// Within splits the "within 30s" off the end of a wait's arguments.
 func Within(args []string) (facts []string, within time.Duration, err error) {
 	n := len(args) - 2
 	if n < 0 || args[n] != "within" {
@@ -128,8 +127,7 @@ func Within(args []string) (facts []string, within time.Duration, err error) {
 	return args[:n], within, err
 }
 
-// Until blocks until all facts hold, and fails when they never did within that
-// time.
+// Until blocks until all facts hold, and fails if they never did within that time.
 func (w Watch) Until(ctx context.Context, within time.Duration, facts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

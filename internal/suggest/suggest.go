@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Name returns the candidate that written most likely misspells: apart from case,
-// a third of the letters may differ, and of equally close candidates the first
-// wins. It is "" if none is close or written is itself a candidate.
+// Name returns the candidate that written most likely misspells. Apart from case, a third
+// of the letters may differ. Among equally close candidates the first wins. It returns ""
+// if none is close or written is itself a candidate.
 func Name(written string, candidates []string) string {
 	if slices.Contains(candidates, written) {
 		return "" // whatever is wrong with it, the spelling is right
@@ -26,9 +26,9 @@ func Name(written string, candidates []string) string {
 	return best
 }
 
-// Distance is the Levenshtein distance in bytes, with a transposition counted once.
-// Strings longer than any name are not compared: theirs is the length of the
-// longer one, which is never close.
+// Distance returns the Levenshtein distance in bytes, with a transposition counted once. It
+// does not compare strings longer than any name: it returns the length of the longer one,
+// which is never close.
 func Distance(a, b string) int {
 	const longest = 253 // bytes of an object's name
 	if len(a) > longest || len(b) > longest {

@@ -2,8 +2,8 @@ package text
 
 import "strings"
 
-// Cut returns the first most bytes of a text that is longer, between characters, and an
-// ellipsis.
+// Cut shortens a text that is longer than most bytes to its first most bytes, between
+// characters, and appends an ellipsis.
 func Cut(s string, most int) string { return CutWith(s, most, "…") }
 
 // CutWith is Cut with another mark at the end, which does not count.

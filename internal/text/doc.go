@@ -1,2 +1,2 @@
-// Package text bounds what others say: in logs, in messages, and in what people see.
+// Package text bounds foreign text in logs, in messages, and in what people see.
 package text

@@ -1,5 +1,5 @@
-// Package unixserver has what podd's gRPC sockets have in common: who may connect, and
-// how much anybody may take.
+// Package unixserver has the common parts of podd's gRPC sockets: who may connect, and how
+// much each client may take.
 package unixserver
 
 import (
@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// MaxConnections is how many clients a socket serves at a time; others wait.
+	// MaxConnections bounds the clients that a socket serves at a time; others wait.
 	MaxConnections = 64
 	// maxRequest bounds a request, in bytes. All are small.
 	maxRequest = 64 << 10
-	// connecting bounds how long a client may take to begin: a server that is stopped waits
-	// for it.
+	// connecting bounds how long a client may take to begin: a stopping server waits for
+	// it.
 	connecting = 5 * time.Second
 	// maxCalls bounds the calls of one connection that are served at a time.
 	maxCalls = 16
@@ -31,9 +31,9 @@ func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(connecting)}
 }
 
-// Listen listens on a socket that only root may use, and makes its directory (0750). What
-// is there under its name is replaced, in one step: whoever watches for the socket finds one
-// that is listened on.
+// Listen listens on a socket that only root may use, and makes its directory (0750). It
+// replaces an existing file of that name in one step: whoever watches for the socket finds
+// one with a listener.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func Listen(path string) (net.Listener, error) {
 	return &limited{Listener: l, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{})}, nil
 }
 
-// Serve serves until the server is stopped, which is no error, also when that comes first.
+// Serve serves until the server is stopped. That is no error, even if it comes first.
 func Serve(s *grpc.Server, l net.Listener) error {
 	err := s.Serve(l)
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
@@ -65,7 +65,7 @@ func Serve(s *grpc.Server, l net.Listener) error {
 	return err
 }
 
-// limited serves so many connections at a time.
+// limited serves a limited number of connections at a time.
 type limited struct {
 	net.Listener
 	slots  chan struct{}
@@ -87,7 +87,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	return &conn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
-// Close ends Accept, also one that waits for a slot.
+// Close ends Accept, even one that waits for a slot.
 func (l *limited) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()

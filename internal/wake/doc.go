@@ -1,3 +1,3 @@
-// Package wake is how one goroutine wakes another, and how a goroutine waits: for a Signal, for
-// a time, or for the end of its context.
+// Package wake lets one goroutine wake another, and lets a goroutine wait: for a Signal,
+// for a time, or for the end of its context.
 package wake

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Signal tells one receiver that something may have changed. Notifications before it looks are
-// one. Make it with New, and receive from it as from any channel.
+// Signal tells one receiver that something may have changed. Notifications that come before
+// it looks count as one. Make it with New, and receive from it as from any channel.
 type Signal chan struct{}
 
-// New returns a Signal that is not notified.
+// New returns a Signal without a notification.
 func New() Signal { return make(Signal, 1) }
 
 // Notify wakes the receiver, now or as soon as it receives. It never blocks.
@@ -52,6 +52,6 @@ func Until(ctx context.Context, signal <-chan struct{}, at time.Time) bool {
 // Backoff is a delay that doubles with each failure in a row, from First to Last.
 type Backoff struct{ First, Last time.Duration }
 
-// Next returns the delay after a failure, from the delay before it; that is 0 for the first
-// failure.
+// Next returns the delay after a failure, from the delay before it, which is 0 for the
+// first failure.
 func (b Backoff) Next(last time.Duration) time.Duration { return min(max(2*last, b.First), b.Last) }

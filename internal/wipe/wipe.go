@@ -1,5 +1,5 @@
-// Package wipe deletes a directory with all that is in it, and nothing that is
-// mounted there: behind a mount may be somebody's data (kubernetes/kubernetes#60987).
+// Package wipe deletes a directory with everything in it, but nothing that is mounted
+// there: somebody's data may be behind a mount (kubernetes/kubernetes#60987).
 package wipe
 
 import (
@@ -21,33 +21,33 @@ func (e *MountError) Error() string {
 	return fmt.Sprintf("%s is a mount point: nothing behind it is deleted", e.Path)
 }
 
-// place is where a directory lies: two directories with different places are
-// parted by a mount (or by a btrfs subvolume, where st_dev differs and the
-// mount does not). Files have no dev: overlayfs gives them that of a layer.
+// place identifies the mount that a directory is in. If two directories have different
+// places, a mount separates them, or a btrfs subvolume, where st_dev differs and the mount
+// does not. Files have no dev: overlayfs gives them that of a layer.
 type place struct {
 	dev   uint64
 	mount uint64
 }
 
-// remover deletes a tree by file descriptors, so that no directory renamed or
-// replaced by a link meanwhile leads it elsewhere.
+// remover deletes a tree by file descriptors, so that a directory that is renamed or
+// replaced by a link meanwhile does not lead it elsewhere.
 type remover struct {
 	top  int // the directory that holds the tree
 	root int // the tree's own
 	at   place
-	// shelved counts directories that lay too deep and were moved up to root.
+	// shelved counts directories that were too deep and were moved up to root.
 	shelved int
 }
 
-// maxDepth bounds the descriptors in use; a container can nest directories as
-// deep as it likes.
+// maxDepth bounds the descriptors in use; a container can nest directories as deep as it
+// likes.
 const maxDepth = 100
 
-// Tree deletes parent/name and everything below, and stops, changing nothing
-// further, at the first thing that is not in the mount of parent; the error is
-// then, or wraps, a *MountError. Nothing being there is success. parent may be, or
-// lie behind, a symbolic link; below it none is followed. It blocks as long as the
-// disk takes, or until ctx is done.
+// Tree deletes parent/name and everything below. At the first thing that is not in the
+// mount of parent, it stops and changes nothing further; the error then is, or wraps, a
+// *MountError. It succeeds if there is nothing. parent may be, or be behind, a symbolic
+// link; below it none is followed. It blocks as long as the disk takes, or until ctx is
+// done.
 func Tree(ctx context.Context, parent, name string) error {
 	top, err := unix.Open(parent, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -111,7 +111,7 @@ func (r *remover) remove(ctx context.Context, dir int, name, path string, depth 
 	}
 	f := os.NewFile(uintptr(child), path)
 	defer f.Close()
-	// Again, on what was opened: it may be another by now.
+	// Again, for the opened directory: it may be another by now.
 	if at, err := placeOf(child, ""); err != nil || at != r.at {
 		return errors.Join(err, &MountError{path})
 	}
@@ -127,8 +127,8 @@ func (r *remover) remove(ctx context.Context, dir int, name, path string, depth 
 	return wrapRemove(path, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR))
 }
 
-// empty deletes what a directory holds. The directory is read again from its
-// start until it is empty: deleting while reading may skip entries.
+// empty deletes the content of a directory. It reads the directory again from its start
+// until it is empty, because deleting while reading may skip entries.
 func (r *remover) empty(ctx context.Context, f *os.File, path string, depth int) error {
 	for {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -149,8 +149,8 @@ func (r *remover) empty(ctx context.Context, f *os.File, path string, depth int)
 	}
 }
 
-// shelve moves a directory that lies too deep up to the tree's root, whose
-// reading will come upon it there.
+// shelve moves a directory that is too deep up to the tree's root. The reading of the root
+// will find it there.
 func (r *remover) shelve(dir int, name, path string) error {
 	for {
 		r.shelved++

@@ -12,7 +12,7 @@ import (
 	"podd/plugins/registry"
 )
 
-// Waker is called for pods whose volumes can make progress, because the driver that they
+// Waker is called for pods with volumes that can make progress, because the driver that they
 // wait for has registered or a teardown that continued in the background has succeeded. It
 // must not block.
 type Waker interface{ Changed(uid pod.UID) }

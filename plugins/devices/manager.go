@@ -66,7 +66,7 @@ type Manager struct {
 	log        *slog.Logger
 	metrics    *metrics
 	times      times
-	loop       *loop.Loop // starts plugins, allocations, and what is due
+	loop       *loop.Loop // starts plugins, allocations, and due work
 
 	saving sync.Mutex // held while the checkpoint is written
 

@@ -68,7 +68,7 @@ type Manager struct {
 	log        *slog.Logger
 	metrics    *metrics
 	times      times
-	loop       *loop.Loop // watches over drivers, and does what is due
+	loop       *loop.Loop // watches over drivers, and does due work
 
 	gates  keylock.Locks[string] // by claim.key: held while drivers are called for a claim
 	saving sync.Mutex            // held while the checkpoint is written

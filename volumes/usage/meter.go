@@ -53,7 +53,7 @@ type Config struct {
 	// Path returns where the content of a volume is on the host (volumes.Mounter.Path).
 	Path func(p *v1.Pod, volume string) (string, error)
 	// Stats returns the usage that a volume's driver reports; pod.ErrNoStats for a
-	// volume that is to be measured here. It may block (volumes.Mounter.Stats).
+	// volume that must be measured here. It may block (volumes.Mounter.Stats).
 	Stats func(ctx context.Context, p *v1.Pod, volume string) (pod.VolumeStats, error)
 	// Driver names the CSI driver of a volume, "" for none (volumes.Mounter.DriverOf).
 	Driver func(p *v1.Pod, volume string) string
@@ -69,7 +69,7 @@ type Config struct {
 	Fresh time.Duration
 	// Counted returns the project quota's usage, in bytes and inodes, of an emptyDir on
 	// disk of a pod in a user namespace (quota.Projects.Used); known is false if the tree
-	// is to be walked. It may be nil.
+	// must be walked. It may be nil.
 	Counted func(dir string) (bytes, inodes int64, known bool)
 	Log     *slog.Logger
 }

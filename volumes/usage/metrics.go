@@ -70,7 +70,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(measurements, prometheus.CounterValue, float64(c.meter.measured.walked.Load()), "walked")
 	out <- prometheus.MustNewConstMetric(measurements, prometheus.CounterValue, float64(c.meter.measured.counted.Load()), "counted")
 	claims := c.meter.Claims(context.Background(), c.pods())
-	c.meter.durations.Collect(out) // with what has just been measured
+	c.meter.durations.Collect(out) // including the measurements of this scrape
 	for _, v := range claims {
 		send := func(d *prometheus.Desc, value float64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, v.PVCRef.Namespace, v.PVCRef.Name)
