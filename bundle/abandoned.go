@@ -24,8 +24,8 @@ import (
 //
 // inUse says whether CRI has a directory for a container or sandbox. A call makes the
 // directory before record and lease and removes it after them, so no call is at work on a
-// container without one. Calls that began before the time before are over. Errors do not
-// stop the rest.
+// container without one. before is a time: every call that began earlier is over. Errors do
+// not stop the rest.
 func (c Containerd) DeleteAbandoned(ctx context.Context, inUse func(id string) bool, before time.Time) (deleted int, err error) {
 	var errs []error
 	records, err := c.abandonedRecords(ctx, inUse)

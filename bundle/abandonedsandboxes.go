@@ -26,7 +26,7 @@ import (
 // RemovePodSandbox deletes its record of the sandbox last, after CRI has forgotten the
 // sandbox.)
 func (c Containerd) abandonedSandboxes(ctx context.Context, before time.Time) ([]string, error) {
-	listed, err := c.listedSandboxes(ctx) // what it lists now is not abandoned, whatever becomes of it meanwhile
+	listed, err := c.listedSandboxes(ctx) // these are not abandoned, whatever happens to them meanwhile
 	if err != nil {
 		return nil, err
 	}

@@ -201,8 +201,8 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	return busy, failed
 }
 
-// moment is a point in time: its clock time then, and how long ago it is by a clock that
-// nobody sets. The zero moment is unknown.
+// moment is a point in time: its time by the clock as it was then, and how long ago it is by
+// a clock that nobody sets. The zero moment is unknown.
 type moment struct {
 	clock time.Time
 	ago   time.Duration
@@ -223,8 +223,8 @@ func (m moment) byAnyClock(now time.Time) time.Time {
 	return slices.MinFunc([]time.Time{m.clock, now.Add(-m.ago)}, time.Time.Compare)
 }
 
-// agoByAnyClock returns such a time for that long ago, if the clock was set since the
-// moment.
+// agoByAnyClock returns the time that long ago, by the old clock or by the present one,
+// whichever is earlier, in case the clock was set since the moment.
 func (m moment) agoByAnyClock(now time.Time, ago time.Duration) time.Time {
 	return slices.MinFunc([]time.Time{m.clock.Add(m.ago), now}, time.Time.Compare).Add(-ago)
 }

@@ -23,7 +23,7 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 		if r.tended() {
 			return nil
 		}
-		// dir last: it is what the next collection finds.
+		// dir last, because the next collection finds it.
 		return c.remove(ctx, id, filepath.Join(c.s.RootDir, taskPlugin, namespace, id), dir)
 	}))
 }

@@ -15,7 +15,7 @@ import (
 const lowestOOMScore = -998
 
 // MayLowerOOMScore says whether a container may be given the negative oom_score_adj that
-// Kubernetes wants for it. It tries it on this process, and restores the old value: neither
+// Kubernetes wants for it. It tries on this process, and restores the old value: neither
 // a capability (user namespaces) nor the lack of it (a lower score inherited from systemd)
 // gives a certain answer. runc fails if it is denied.
 func MayLowerOOMScore() bool { return mayLower("/proc/self/oom_score_adj") }

@@ -207,8 +207,8 @@ func (s *Settings) shimSocket(namespace, sandbox string) string {
 	return filepath.Join(s.shimDir(), hex.EncodeToString(sum[:]))
 }
 
-// forget waits until a shim has seen a container end, and makes it delete its memory of it.
-// It is no error if the shim is gone, or does not know the container.
+// forget waits until a shim has seen a container end, and makes the shim delete what it
+// remembers. It is no error if the shim is gone, or does not know the container.
 func forget(ctx context.Context, socket, namespace, id string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", socket)

@@ -82,7 +82,7 @@ func (r Remains) may(id string, began time.Time) bool {
 	return !r.Running[id] && (began.Before(r.Before) || began.Before(r.UnownedBefore))
 }
 
-// are is may for something with a known record.
+// are says the same as may, for something with a known record.
 func (r Remains) are(began time.Time, record Record) bool {
 	return began.Before(r.Before) || record.unowned() && began.Before(r.UnownedBefore)
 }

@@ -31,7 +31,7 @@ type listRequest struct {
 	err error
 }
 
-// listed is what the runtime has of one pod or of all pods.
+// listed is the part of the runtime's lists for one pod, or for all pods.
 type listed struct {
 	// number is the list's, for the roster.
 	number     uint64

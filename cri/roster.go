@@ -56,7 +56,7 @@ type entry struct {
 	doubt uint64
 	// shared says that another agent owns some of the pod.
 	shared     bool
-	sandboxes  map[string]uint64 // ID → number of its creation by podd; 0 for what a list had
+	sandboxes  map[string]uint64 // ID → number of its creation by podd; 0 for those from a list
 	containers map[string]container
 	heard      map[string]uint64 // unknown IDs that events named
 }

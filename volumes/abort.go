@@ -63,7 +63,7 @@ func (m *Mounter) AbortRequests(ctx context.Context, uid pod.UID, tell func(why 
 	all.Wait()
 }
 
-// nfsMounts returns the mounts of the pod's NFS volumes, also those of claims.
+// nfsMounts returns the mounts of the pod's NFS volumes, including those of claims.
 func (m *Mounter) nfsMounts(uid pod.UID) ([]*mountinfo.Info, error) {
 	dir := m.dirs.Volume(uid, nfsPlugin, "")
 	mounts, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) { return filepath.Dir(i.Mountpoint) != dir, false })

@@ -14,7 +14,7 @@ import (
 
 // Claims resolves claims to PersistentVolumes.
 type Claims interface {
-	// Claim returns what a volume with a claim (pod.ClaimName) is bound to; the error
+	// Claim returns the binding of a volume with a claim (pod.ClaimName); the error
 	// says why it is not bound. It must not block.
 	Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error)
 	// AwaitClaim is called before Claim when a volume is about to be set up. It may have
@@ -116,7 +116,7 @@ func checkMode(t target) error {
 	return nil
 }
 
-// boundOf returns what a volume that is set up is bound to.
+// boundOf returns the binding of a volume that is set up.
 func (m *Mounter) boundOf(uid pod.UID, volume string) (pod.BoundVolume, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,7 +19,7 @@ const csiPlugin = "kubernetes.io/csi"
 
 // CSI sets up and tears down the volumes of CSI drivers.
 type CSI interface {
-	// SetUp sets up a volume, as driver.setUp; podOwns says that the caller must apply
+	// SetUp sets up a volume, as driver.setUp does; podOwns says that the caller must apply
 	// the pod's fsGroup to its files.
 	SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error)
 	// Path returns where SetUp has published the volume. It is pure.
@@ -27,11 +27,11 @@ type CSI interface {
 	// Follow says that an earlier podd may have set up this volume of a running pod. It is
 	// called again when facts that it lacked may have become known. It must not block.
 	Follow(v pod.CSIVolume)
-	// TearDown has the driver unpublish the volume of a directory, as
-	// kind.release.
+	// TearDown makes the driver unpublish the volume of a directory, as
+	// kind.release does.
 	TearDown(ctx context.Context, dir string) error
 	// Stats asks the driver for the usage of the volume of a directory, as
-	// Mounter.Stats.
+	// Mounter.Stats does.
 	Stats(ctx context.Context, dir string) (pod.VolumeStats, error)
 }
 
@@ -62,7 +62,7 @@ func csiVolumeOf(t target) pod.CSIVolume {
 	return v
 }
 
-// setUp has the driver publish the volume, and applies the pod's fsGroup unless the
+// setUp makes the driver publish the volume, and applies the pod's fsGroup unless the
 // driver does.
 func (d csiVolume) setUp(ctx context.Context, t target) error {
 	v := csiVolumeOf(t)
@@ -113,7 +113,7 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	return of.Driver()
 }
 
-// release has the pod's volumes unmounted, for kinds with a release. It returns the
+// release calls the release of the pod's volumes, for kinds that have one. It returns the
 // directories of the volumes that could not be unmounted.
 func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err error) {
 	var errs []error

@@ -144,7 +144,7 @@ func format(ctx context.Context, path, fsType string) error {
 	return nil
 }
 
-// check has fsck repair what it can without asking.
+// check makes fsck repair what it can without asking.
 func check(ctx context.Context, path string) error {
 	_, err := run(ctx, "fsck", "-a", path)
 	const uncorrected = 4

@@ -25,8 +25,8 @@
 //   - TearDown unmounts what the mount table shows below the pod's directory,
 //     then deletes the directory without ever crossing a mount. An unmount
 //     that fails stops the deletion: a mount may lead to somebody's data
-//     (kubernetes/kubernetes#60987). The pod terminates anyway; what remains is a
-//     PendingUnmount, listed by PendingUnmounts and retried by Run.
+//     (kubernetes/kubernetes#60987). The pod terminates anyway; the rest becomes a
+//     PendingUnmount, which PendingUnmounts lists and Run retries.
 //   - If podd mounted a volume and its server does not respond, that keeps no container of
 //     an ending pod alive: AbortRequests makes the container's requests fail. The question
 //     with which podd finds that out keeps no mount busy.
@@ -37,7 +37,7 @@
 //   - The root directory is resolved once, in New, so that a root behind a
 //     symbolic link compares equal to the mount table (kubernetes/kubernetes#51835).
 //   - Live volumes (configMap, secret, downwardAPI, projected) follow their sources
-//     in the background, also while another volume of the pod hangs: Changed and Follow
+//     in the background, even while another volume of the pod hangs: Changed and Follow
 //     never block, frequent changes are coalesced, and the newest is always written last.
 //     Readers see whole versions only (package payload). A volume that cannot be updated
 //     stays mounted with its last content, as do the volumes of a pod that is being
@@ -45,9 +45,9 @@
 //   - Mount propagation also works on a host with private mounts: where a container asks
 //     for it, a volume below podd's root becomes a shared mount until the pod is torn down.
 //   - A subPath cannot leave its volume, whatever links a container plants in
-//     it: the kernel resolves it (openat2, RESOLVE_BENEATH), and what is mounted
-//     is the opened file, not its name. While a container that mounts a subPath of a
-//     live volume starts (Hold), that volume is not updated.
+//     it: the kernel resolves it (openat2, RESOLVE_BENEATH), and podd mounts the
+//     opened file, not its name. While a container that mounts a subPath of a
+//     live volume starts (Hold), podd does not update that volume.
 //
 // All methods of Mounter are safe for concurrent use. Calls for one pod are
 // serialized; calls for different pods are not, except that the number of concurrent

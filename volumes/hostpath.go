@@ -130,7 +130,7 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// refresh does nothing: each start of a container checks the types of what it mounts
+// refresh does nothing: each start of a container checks the types of its hostPaths
 // (holdTypes).
 func (hostPath) refresh(context.Context, target) error { return nil }
 

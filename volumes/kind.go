@@ -95,7 +95,7 @@ type target struct {
 	// dir is <pod's directory>/volumes/<plugin>/<name>; a kind that needs a
 	// directory creates it there.
 	dir string
-	// bound is what the volume's claim is bound to; nil for a volume without a claim.
+	// bound is the binding of the volume's claim; nil for a volume without a claim.
 	bound *pod.BoundVolume
 	// values is where live kinds get their content; owner applies the fsGroup.
 	values values

@@ -89,7 +89,7 @@ func (m *Mounter) Run(ctx context.Context) error {
 	}
 }
 
-// RetryUnmount has the pod's pending unmount retried at once, because what blocked it
+// RetryUnmount makes Run retry the pod's pending unmount at once, because what blocked it
 // may be gone. It never blocks, and does nothing if no unmount is pending.
 func (m *Mounter) RetryUnmount(uid pod.UID) {
 	m.mu.Lock()

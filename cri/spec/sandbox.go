@@ -36,7 +36,7 @@ func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, e
 	if sc := p.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
 			// Runtimes know the notation with dots only, and containerd adds its
-			// own default for what it does not find under that name. Of two
+			// own default for a name that it does not find. Of two
 			// notations of one sysctl the later holds, as in the kubelet.
 			config.Linux.Sysctls[sysctl.NormalizeName(s.Name)] = s.Value
 		}

@@ -27,7 +27,7 @@ import (
 const (
 	// criNamespace is containerd's namespace of everything visible through CRI.
 	criNamespace = "k8s.io"
-	// nameless is the prefix by which containerd completes the tag of an image
+	// nameless is the prefix with which containerd completes the tag of an image
 	// that its archive does not name in full.
 	nameless = "podd.invalid/nameless"
 )

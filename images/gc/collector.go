@@ -345,7 +345,7 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if disk.Available >= want || c.cfg.Policy.goal(disk) == 0 {
 		return nil
 	}
-	if young > 0 { // so is every image when podd has just started
+	if young > 0 { // every image is young when podd has just started
 		c.again = max(c.cfg.Policy.MinAge, time.Second)
 		return nil
 	}

@@ -73,7 +73,7 @@ func confinedIn(fset *token.FileSet, f *ast.File, path string) (out []string) {
 	return out
 }
 
-// namesOf returns the names by which a node may be confined.
+// namesOf returns the names under which a node may be confined.
 func namesOf(n ast.Node) []string {
 	switch n := n.(type) {
 	case *ast.Ident:

@@ -53,7 +53,7 @@ func ClaimRuntime(r Runtime) error {
 	for _, dir := range []string{r.Root, r.State} {
 		old, err := readRuntime(dir)
 		if err != nil || old == nil || old.Dirs == r.Dirs || old.Boot != boot {
-			continue // a damaged record is of the boot before a power cut
+			continue // a damaged record comes from the boot before a power cut
 		}
 		left, err := mountsBelow(old.State)
 		if err != nil {
@@ -106,7 +106,7 @@ func ClaimAgent(a Agent, runtimeRoot string) error {
 func leftBy(dir, now string) error {
 	old, err := read[Agent](dir, agentRecord)
 	if err != nil || old == nil || old.Root == now {
-		return nil // a damaged record is of the boot before a power cut
+		return nil // a damaged record comes from the boot before a power cut
 	}
 	pods, err := os.ReadDir(filepath.Join(old.Root, "pods"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 // threads and without its children; pid 0 is the caller.
 func CPUTime(pid int) (time.Duration, error) {
 	// See clock_getcpuclockid(3): the clock of a process is its complement, shifted,
-	// and 2 for what the scheduler counts.
+	// and 2 for the scheduler's count.
 	id := int32(^pid)<<3 | 2
 	var ts unix.Timespec
 	if err := unix.ClockGettime(id, &ts); err != nil {

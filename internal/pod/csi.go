@@ -15,7 +15,7 @@ type CSIVolume struct {
 	Persistent *v1.PersistentVolume
 	// Claim is the claim of a persistent volume of a cluster.
 	Claim *v1.PersistentVolumeClaim
-	// ReadOnly is what the pod asks for.
+	// ReadOnly says that the pod asks for a read-only volume.
 	ReadOnly bool
 }
 

@@ -22,7 +22,7 @@ const (
 	ReasonPostStartHookError         = "PostStartHookError"
 
 	ReasonCrashLoopBackOff        = "CrashLoopBackOff"
-	ReasonRestartingAllContainers = "RestartingAllContainers" // also of an exited one
+	ReasonRestartingAllContainers = "RestartingAllContainers" // also for an exited one
 )
 
 // Reasons of terminated containers: the runtime's words, and the kubelet's for a container

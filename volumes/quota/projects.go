@@ -62,7 +62,7 @@ func New(log *slog.Logger) *Projects {
 }
 
 // Assign assigns a project of its own to a directory, which must be empty. A directory
-// that already has a project, also an inherited one, keeps it. Without project quotas it
+// that already has a project, even an inherited one, keeps it. Without project quotas it
 // does nothing. A failure is only logged, because usage can also be measured by a walk.
 func (p *Projects) Assign(dir string) {
 	if p == nil {

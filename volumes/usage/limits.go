@@ -48,7 +48,7 @@ func boundsOf(p *v1.Pod) []bound {
 		})
 	}
 	// The limit of a pod is the sum of its containers' limits, and is compared with the
-	// usage of all containers, also those without a limit. A limit of 0 counts.
+	// usage of all containers, including those without a limit. A limit of 0 counts.
 	if q, found := resources.PodLimits(p, resources.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; found {
 		all = append(all, bound{
 			q.Value(), "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", q.String()),
