@@ -15,7 +15,7 @@ func ClaimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// BoundVolume is the volume that a claim is bound to.
+// BoundVolume is a claim and the volume that it is bound to.
 type BoundVolume struct {
 	// Neither may be changed.
 	Volume *v1.PersistentVolume

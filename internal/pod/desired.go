@@ -120,8 +120,7 @@ type Problem struct {
 	// Object is the ConfigMap or Secret concerned, if known: its ObjectKey as people
 	// see it.
 	Object string `json:"object,omitempty"`
-	// Message says what is wrong. If the apiserver has a message for it, it is that one to
-	// the letter.
+	// Message says what is wrong: the apiserver's message to the letter, if it has one.
 	Message string `json:"message"`
 	// Hint says what to do, if that is not obvious from Message.
 	Hint string `json:"hint,omitempty"`

@@ -63,7 +63,7 @@ func HostPorts(p *v1.Pod) (ports []HostPort) {
 				hp.Protocol = v1.ProtocolTCP
 			}
 			// Upstream's word for all addresses, including IPv6. :: is an address like any
-			// other (HostPortInfo of the scheduler's framework), and a pod's port is
+			// other (HostPortInfo of the scheduler's framework): a pod's port there is
 			// forwarded from IPv6 addresses alone.
 			if hp.IP == "0.0.0.0" {
 				hp.IP = ""

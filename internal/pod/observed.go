@@ -155,8 +155,8 @@ type Container struct {
 	Contents Contents `json:"-"`
 	// Kept is the part of its spec in the annotations. It serves a pod without a manifest,
 	// if podd has no spec of it either. It has the name, the ports, the preStop hook, and
-	// restartPolicy Always for a sidecar; no other container has that in Kept. It is nil if
-	// there is neither.
+	// restartPolicy Always for a sidecar; no other container has that in Kept. It is nil
+	// without a hook, unless the container is a sidecar.
 	Kept *v1.Container
 }
 

@@ -58,7 +58,7 @@ func (m *Manager) countedLocked(p *v1.Pod) func(string) bool {
 	awaited, o := pod.IsStatic(p) && settling(m.newcomers), m.pods[p.UID]
 	return func(name string) bool {
 		if !strings.Contains(name, "/") {
-			return false // what every node has, most of all
+			return false // mostly resources that every node has
 		}
 		if r := m.resources[name]; r != nil && r.known && !r.gone {
 			return true

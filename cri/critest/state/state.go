@@ -87,7 +87,7 @@ const (
 	WasStarted
 	WasStopped
 	WasDeleted
-	WasLost // no runtime tells of it
+	WasLost // no runtime reports it
 )
 
 // Change is one thing that happened; Container is nil for a change of the sandbox itself.
