@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// unsigned replaces the identity of a podd version that wrote none.
+// unsigned stands in for the identity of a podd version that wrote none.
 const unsigned = "unknown, of an older version"
 
 // maxNamed bounds how many pods of another podd one message names.

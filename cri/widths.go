@@ -10,8 +10,8 @@ import (
 )
 
 // callPatience is how long a call is considered to make the runtime work. A longer call
-// waits for something (a network plugin, a mount, a server), and must not delay those of
-// other pods.
+// waits for something (a network plugin, a mount, a server), and must not delay the calls
+// of other pods.
 const callPatience = 10 * time.Second
 
 // kind groups the calls that share a bound.

@@ -24,8 +24,8 @@ type Archives interface {
 }
 
 const (
-	// importPatience is how long an import of archives delays the message that an image
-	// that must not be pulled is missing.
+	// importPatience is how long running imports delay telling a pod that an image is
+	// missing, if the pod must not pull it.
 	importPatience = 10 * time.Second
 	// importLook is the delay before the image is looked up again, in case it did not come
 	// from an archive.

@@ -14,8 +14,8 @@ import (
 	"podd/internal/pod"
 )
 
-// namespaces says which namespaces the pod shares with the node, and which its containers
-// share. The Client fills in the user namespace.
+// namespaces returns the pod's namespaces: those that it shares with the node, and those
+// that its containers share. The Client fills in the user namespace.
 func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD,

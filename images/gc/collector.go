@@ -58,7 +58,7 @@ type Config struct {
 	// Wanted returns the images that manifests name and those of the image directory. It
 	// returns false until every source of pods is ready: nothing is removed before.
 	Wanted func() ([]string, bool)
-	// Usage summarizes what uses the space on a full disk.
+	// Usage summarizes what uses the space on a disk that stays full.
 	Usage func(ctx context.Context) string
 	// Known is called at each collection with the IDs of the images that the runtime had at
 	// that time.
