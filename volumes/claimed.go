@@ -124,8 +124,8 @@ func (m *Mounter) boundOf(uid pod.UID, volume string) (pod.BoundVolume, bool) {
 	return b, ok
 }
 
-// Bound returns the PersistentVolume that one of the pod's volumes is bound to. It is nil
-// for a volume without a claim, and for an unbound claim.
+// Bound returns the binding of one of the pod's volumes. It is nil for a volume without a
+// claim, and for an unbound claim.
 func (m *Mounter) Bound(p *v1.Pod, volume string) *pod.BoundVolume {
 	v := volumeNamed(p, volume)
 	if v == nil || pod.ClaimName(p, v) == "" {

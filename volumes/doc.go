@@ -20,8 +20,8 @@
 //     volumes from being set up. A volume that hangs blocks only its own pod, and not
 //     that pod's termination: TearDown abandons the setup, deletes nothing under it,
 //     and leaves a PendingUnmount. The same holds for a subPath on a volume that hangs
-//     (Mounts). The state, the event and the PendingUnmount all name the volume, the time
-//     since which the pod waits for it, and the mount behind which it hangs.
+//     (Mounts). The state, the event and the PendingUnmount all say which volume the pod
+//     waits for, since when, and behind which mount.
 //   - TearDown unmounts what the mount table shows below the pod's directory,
 //     then deletes the directory without ever crossing a mount. An unmount
 //     that fails stops the deletion: a mount may lead to somebody's data

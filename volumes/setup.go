@@ -99,8 +99,7 @@ func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
 	})
 }
 
-// markBound records the PersistentVolume that a volume is bound to, for as long as it is
-// ready.
+// markBound records the binding of a volume, for as long as it is ready.
 func (m *Mounter) markBound(t target) {
 	if t.bound == nil {
 		return
