@@ -20,7 +20,7 @@ const (
 	PhaseTerminating
 	// PhaseTerminated: no container runs; the rest of the pod is being removed.
 	PhaseTerminated
-	// PhaseGone: nothing of the pod is left on this node.
+	// PhaseGone: this node has removed everything of the pod.
 	PhaseGone
 )
 

@@ -26,8 +26,8 @@ type republished struct {
 
 // Follow makes podd look after a volume that an earlier podd has set up: publish it again
 // periodically, if its driver asks for that, and expand it, if its claim does. It does not
-// block. While the driver's wishes are not known, it does nothing; it is called again once
-// they are.
+// block. While podd does not know what the driver asks for, Follow does nothing; it is
+// called again once podd does.
 func (v *Volumes) Follow(volume pod.CSIVolume) {
 	known := func(driver string) (*storagev1.CSIDriver, error) { return v.objects.KnownCSIDriver(volume.Pod, driver) }
 	if p, err := v.planBy(&volume, known); err == nil && (p.republish || p.resizes()) && p.isSetUp() {

@@ -25,7 +25,7 @@ type tearDown struct {
 // pod uses it. The pod need not be known. It waits for the driver for 10 s at most, or
 // until ctx ends. The work then continues in the background, and its success wakes the pod
 // (Waker), as does the registration of a missing driver. Calling it again joins a teardown
-// in progress. Success means that nothing of the driver's is left; after an error, nothing
+// in progress. Success means that the driver has left nothing behind; after an error, nothing
 // below the directory may be unmounted or deleted.
 func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	v.stopRepublish(dir)

@@ -330,8 +330,8 @@ func (m *Manager) freeLocked(name string) map[string]bool {
 	return free
 }
 
-// Release takes a pod's devices away, because nothing of the pod runs any more or it is not
-// admitted. It is idempotent and never blocks.
+// Release takes a pod's devices away, because the pod no longer runs or is not admitted. It
+// is idempotent and never blocks.
 func (m *Manager) Release(uid pod.UID) {
 	var n news
 	m.mu.Lock()

@@ -29,7 +29,7 @@ func (m *Manager) claimsOfLocked(uid pod.UID) (all []*claim) {
 	return all
 }
 
-// Unprepare ends a pod's use of its claims, when nothing of the pod runs any more. Drivers
+// Unprepare ends a pod's use of its claims, when the pod no longer runs. Drivers
 // unprepare the claims that no other pod uses. It is idempotent, and blocks while drivers
 // work, or until ctx ends. After an error, call it again; the pod is woken when a missing
 // driver is there.
