@@ -14,13 +14,13 @@ import (
 // which JSON may write longer.
 const maxAccepted = 16 << 20
 
-// newAccepted stores the pods that the node has accepted, as they are desired, while the
-// runtime has something of them: a podd that starts when the manifest of one is gone knows
-// what it runs. They need not survive a power failure, after which nothing runs.
+// newAccepted stores the accepted pods, as they are desired, while the runtime has
+// anything of them. A podd that starts after a manifest was removed then knows what its
+// pod runs. The specs need not survive a power failure: nothing runs after one.
 func newAccepted(dir string) podstore.Store { return podstore.Store{Dir: dir, MaxBytes: maxAccepted} }
 
-// storedForm is a pod without what changes often and is of no use in an orphaned one: what
-// the runtime shows is its status.
+// storedForm returns a pod without the fields that change often and that an orphaned pod
+// does not need: its status comes from the runtime.
 func storedForm(p *v1.Pod) *v1.Pod {
 	plain := *p
 	plain.ResourceVersion, plain.ManagedFields = "", nil
@@ -28,8 +28,8 @@ func storedForm(p *v1.Pod) *v1.Pod {
 	return &plain
 }
 
-// keepAccepted stores the pod before something of it comes into being, also that of an
-// earlier podd, which may have stored none, and whenever its spec changes.
+// keepAccepted stores the pod before the runtime has anything of it, and whenever its
+// spec changes. It also stores a pod of an earlier podd, which may have stored none.
 func (w *worker) keepAccepted(v *view) {
 	d := v.in.desired
 	if w.stored.accepted == d || len(d.Pod.Spec.Containers) == 0 || v.seen.Empty() && !v.step.CreateSandbox {

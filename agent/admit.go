@@ -63,8 +63,8 @@ func (a *Agent) admits(c plan.Candidate) bool {
 	return true
 }
 
-// reject reports a rejection, once until its reason changes, or what the pod waits for,
-// and terminates the pods that are preempted for it.
+// reject reports a rejection, or what the pod waits for, once until the reason changes.
+// It terminates the pods that are preempted for this pod.
 func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	now := time.Now()
 	next := rejection{Verdict: verdict, since: before.since}
@@ -97,9 +97,9 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	a.cfg.Status.Report(r)
 }
 
-// others are the pods that count against the node besides uid: all that have a
-// worker, until they are removed or have completed. A pod without a manifest whose spec
-// is lost does not count. Any goroutine may call it.
+// others are the pods that count against the node besides uid: every pod that has a
+// worker, until it is removed or has completed. A pod that has lost both its manifest and
+// its spec does not count. Any goroutine may call it.
 func (a *Agent) others(uid pod.UID) []*v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()

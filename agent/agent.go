@@ -24,8 +24,7 @@ type Agent struct {
 	starts      *slots.Slots
 	logRemovals *logRemovals
 	ends        *checkpoints[endRecord]
-	// allocated has the allocated resources of the pods whose source may desire
-	// others.
+	// allocated has the allocated resources of the pods that their source may resize.
 	allocated *checkpoints[allocation.Checkpoint]
 	// accepted has the specs of all pods that may have something in the runtime.
 	accepted podstore.Store
@@ -36,7 +35,7 @@ type Agent struct {
 	strays chan orphan
 	left   chan leftovers
 
-	again wake.Signal // what was kept on disk is to be looked at
+	again wake.Signal // look again at what was kept on disk
 
 	drained wake.Signal // a drain has begun or ended
 
@@ -62,15 +61,15 @@ type Agent struct {
 	orphans map[pod.UID]orphan       // running pods without a worker so far
 	last    map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
 	stored  map[pod.UID]bool         // pods with a spec that an earlier podd stored
-	// deleted are the pods whose deletion was requested, for as long as their source lists
-	// them; nil once nothing is left of one.
+	// deleted are the pods with a requested deletion, for as long as their source lists
+	// them. The value is nil once the node has nothing left of the pod.
 	deleted   map[pod.UID]*pod.Desired
 	room      bool // something terminated or changed since admission was last retried
-	forgot    int  // sources whose removed pods had their checkpoints dropped
+	forgot    int  // how many sources were ready when forgetGone last dropped checkpoints
 	recovered bool
 	swept     bool
-	busy      map[pod.UID]bool // left on disk, while processes run
-	looking   bool             // at those
+	busy      map[pod.UID]bool // left on disk because their processes still run
+	looking   bool             // looking again at those
 	lookMore  bool             // something has ended meanwhile
 	away      error            // why the runtime has not responded so far
 
@@ -224,10 +223,10 @@ func (a *Agent) apply(u pod.Update) {
 	a.metrics.desired.Set(float64(len(a.desired)))
 }
 
-// noLongerDesired records that a source has removed a pod. Its spec is kept if no
-// worker has it and it may be needed to terminate the pod in order: the pod runs and
-// waits for its name, or what runs is not known yet, or it ran before a reboot and
-// was then rejected.
+// noLongerDesired records that a source has removed a pod. It keeps the spec if the pod
+// has no worker and podd may need the spec to terminate the pod in order. That is so if
+// the pod runs and waits for its name, if it is not known yet what runs, or if the pod
+// ran before a reboot and was then rejected.
 func (a *Agent) noLongerDesired(d *pod.Desired) {
 	uid := d.UID()
 	delete(a.desired, uid)

@@ -40,8 +40,8 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, func() { stop(); cancel(nil) }
 }
 
-// apply performs a step. did says that the runtime was changed, so that another sync
-// is due. After an error, the next sync decides anew about the rest.
+// apply performs a step. did says that it changed the runtime, so that another sync is
+// due. After an error, the next sync decides anew about the rest.
 func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 	step := &v.step
 	if step.SandboxChanged {
@@ -113,8 +113,8 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 	return w.setup(v).make(ctx)
 }
 
-// sandboxInputs are those with which the sandbox was created, or, if an earlier podd
-// created it, those with which it would be created now.
+// sandboxInputs returns the inputs with which the sandbox was created or, if an earlier
+// podd created it, those with which it would be created now.
 func (w *worker) sandboxInputs(d *pod.Desired) (pod.SandboxInputs, error) {
 	if w.starting.sandbox == nil {
 		in, err := w.agent.cfg.Inputs.Sandbox(d.Pod)
@@ -139,8 +139,8 @@ func (w *worker) event(d *pod.Desired, container, reason, message string) {
 	}
 }
 
-// tellFailure emits a warning about a failed call, except if the runtime does not
-// respond, which concerns not only this pod, or if the call was cancelled.
+// tellFailure emits a warning about a failed call. It emits none if the call was
+// cancelled, or if the runtime does not respond, which concerns more than this pod.
 func (w *worker) tellFailure(ctx context.Context, d *pod.Desired, reason, words string, err error) {
 	if d.Pod.Name != "" && ctx.Err() == nil && !errors.Is(err, pod.ErrUnavailable) {
 		w.event(d, "", reason, words+err.Error())

@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// checkpointFiles are small files, <uid>.json, with what podd must remember across a
-// restart and the runtime cannot store. Without a directory nothing is stored. Calls
-// for the same pod must not be concurrent.
+// checkpointFiles are small files, <uid>.json, that hold what podd must remember across a
+// restart and the runtime cannot store. Without a directory nothing is stored. Calls for
+// the same pod must not be concurrent.
 type checkpointFiles[T any] struct {
 	dir  checkpoint.Dir[T]
 	uid  func(*T) pod.UID

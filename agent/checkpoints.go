@@ -8,10 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// checkpoints are what podd must remember of pods across a restart, in memory and in
-// a small file each, as long as the pod exists. Any goroutine may call them, but
-// changes for the same pod must not be concurrent. A value is not changed once it is
-// stored.
+// checkpoints hold what podd must remember of pods across a restart, in memory and in a
+// small file each, as long as the pod exists. Any goroutine may call them, but changes
+// for the same pod must not be concurrent. A value does not change once it is stored.
 type checkpoints[T any] struct {
 	files checkpointFiles[T]
 

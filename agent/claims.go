@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Claims prepares and unprepares the ResourceClaims of pods (package dra). A driver that a
-// call lacked wakes the pod when it is there.
+// Claims prepares and unprepares the ResourceClaims of pods (package dra). If a call fails
+// for lack of a driver, the driver wakes the pod when it registers.
 type Claims interface {
 	// Prepare is called before each sandbox of a pod. It blocks while drivers work, or until
 	// ctx ends.
@@ -21,8 +21,8 @@ type Claims interface {
 	Health(p *v1.Pod) map[string][]v1.ResourceStatus
 	// Holds says that there is something to unprepare.
 	Holds(uid pod.UID) bool
-	// Unprepare is called when nothing of the pod runs any more. It is idempotent, and blocks
-	// while drivers work, or until ctx ends.
+	// Unprepare is called once no container or sandbox of the pod runs any more. It is
+	// idempotent, and blocks while drivers work, or until ctx ends.
 	Unprepare(ctx context.Context, uid pod.UID) error
 	// Drop is Unprepare for a pod without a worker. It does not block.
 	Drop(uid pod.UID)
@@ -30,7 +30,7 @@ type Claims interface {
 	Retain(keep map[pod.UID]bool)
 }
 
-// NoClaims is for a node without a cluster: no pod has any.
+// NoClaims serves a node without a cluster, where no pod has a claim.
 var NoClaims Claims = noClaims{}
 
 type noClaims struct{}
@@ -54,8 +54,9 @@ func (w *worker) prepareClaims(ctx context.Context, v *view) error {
 }
 
 // unprepareClaims unprepares the claims of a pod that has ended, once its containers and its
-// sandbox have stopped. Until that has succeeded no report is made: the status would be the
-// last one, by which the cluster takes the claims as free and gives their devices to others.
+// sandbox have stopped. The worker reports nothing until that has succeeded: the report
+// would be the pod's last status, and the cluster would then free the claims and give their
+// devices to other pods.
 func (w *worker) unprepareClaims(ctx context.Context, v *view) error {
 	ended := (v.step.Over || v.in.Kill != nil) && !anyMayRun(&v.seen)
 	w.completion.claimsHeld = ended && w.agent.cfg.Claims.Holds(w.uid)

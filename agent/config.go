@@ -20,8 +20,8 @@ type Observer interface {
 	// for an unknown one. The reason of a container that the kernel killed for memory
 	// is OOMKilled, whether or not the runtime saw that: decisions depend on it.
 	Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
-	// Lookup is Observe with nothing but what the runtime's lists contain: whether
-	// the pod exists, and whose it is.
+	// Lookup is Observe limited to what the runtime's lists contain: whether the pod
+	// exists, and which agent it belongs to.
 	Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error)
 	// Summaries lists podd's own pods.
 	Summaries(ctx context.Context) ([]pod.Summary, error)
@@ -82,18 +82,19 @@ type Volumes interface {
 	// Stopping says that the pod is being stopped, which ends what Follow began. It
 	// never blocks.
 	Stopping(uid pod.UID)
-	// Hold keeps what is bound for the container as it is until release is called: from
-	// before Mounts until the container was started, or was not. It never blocks.
+	// Hold keeps the container's subPath bind mounts at their current version until
+	// release is called: from before Mounts until the container was started, or was not.
+	// It never blocks.
 	Hold(p *v1.Pod, c *v1.Container) (release func())
 	// Mounts returns the container's volume mounts; subPaths are those of its Inputs.
 	Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error)
 	// Devices returns the devices of the container's volumeDevices.
 	Devices(p *v1.Pod, c *v1.Container) ([]pod.Device, error)
-	// AbortRequests is called while a container of a pod that is being ended does not end
-	// although it was killed. It aborts the requests that wait for a server of one of
-	// the pod's volumes, as long as that server does not respond, and then says so by
-	// tell, once for each volume. It blocks until ctx ends, unless there is nothing to
-	// watch, and not much longer.
+	// AbortRequests is called for a pod that is being ended, while one of its containers
+	// does not exit although it was killed. It aborts the requests that wait for the
+	// server of one of the pod's volumes, as long as that server does not respond, and
+	// reports each such volume once through tell. It blocks until ctx ends and not much
+	// longer; it returns early if there is nothing to watch.
 	AbortRequests(ctx context.Context, uid pod.UID, tell func(why string))
 	TearDown(ctx context.Context, uid pod.UID) error
 	// Release unmounts and deletes nothing: the pod has completed.
@@ -158,9 +159,10 @@ type Logs interface {
 // StatusSink receives a pod's state after each sync. None of the methods may block.
 type StatusSink interface {
 	Report(r pod.Report)
-	// Forget says that nothing of a pod is left on the node.
+	// Forget says that the node has nothing left of a pod.
 	Forget(uid pod.UID)
-	// Drop says that nothing is known of a pod any more; some of it may be on the node.
+	// Drop says that podd knows nothing of a pod any more; the node may still have some of
+	// it.
 	Drop(uid pod.UID)
 }
 
@@ -197,42 +199,44 @@ type Hooks interface {
 // Objects is told which ConfigMaps and Secrets the pods name, and in return has
 // ObjectsChanged called. None of the calls may block.
 type Objects interface {
-	// Register names a pod whose objects matter, or matter otherwise than before.
+	// Register names a pod whose objects matter, or matter differently than before.
 	Register(p *v1.Pod)
 	Unregister(uid pod.UID)
-	// Contents tells the contents of a registered pod's objects that are there
-	// apart: another number is another content.
+	// Contents identifies the contents of a registered pod's existing objects: a
+	// different number means a different content.
 	Contents(uid pod.UID) map[pod.ObjectKey]uint64
-	// Epoch names the key of these numbers: an earlier podd's of the same epoch can be
-	// compared with them. Empty where no earlier one's can.
+	// Epoch names the key of these numbers. Numbers that an earlier podd computed in the
+	// same epoch can be compared with them. It is empty if none can be compared.
 	Epoch() string
 }
 
-// Devices has what pods were given of the node's device plugins.
+// Devices has the devices that pods were allocated from the node's device plugins.
 type Devices interface {
-	// Container returns what a container that is to be started needs to have its devices; a
-	// change of what is not ready wakes the pod. It may block until ctx ends.
+	// Container returns what a container needs to use its devices, before the container is
+	// started. If something is not ready, its next change wakes the pod. It may block until
+	// ctx ends.
 	Container(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ContainerDevices, error)
 	// Health is that of a pod's devices, by container; nil for none. A change wakes the pod.
 	Health(uid pod.UID) map[string][]v1.ResourceStatus
-	// Release says that nothing of the pod runs any more. It is idempotent.
+	// Release says that no part of the pod runs any more. It is idempotent.
 	Release(uid pod.UID)
-	// Retain releases what pods have that are not named.
+	// Retain releases the devices of all pods that are not named.
 	Retain(keep map[pod.UID]bool)
 }
 
 // Admitter says whether the node admits a pod.
 type Admitter interface {
-	// Admit does not block. A verdict that is still to come has AdmitAgain called. others are the pods that count against the node: admitted and
-	// not completed, without the candidate.
+	// Admit does not block. If a verdict is still to come, AdmitAgain is called when it does.
+	// others are the pods that count against the node: admitted and not completed, without the
+	// candidate.
 	Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict
-	// Rejected counts a pod that was admitted and turns out to be none for this node. It
-	// does not block.
+	// Rejected counts a pod that was admitted and then turned out to be unable to run on
+	// this node. It does not block.
 	Rejected(reason string)
 }
 
-// Parts are what an Agent runs pods with. All fields but those with a default are
-// required.
+// Parts are what an Agent runs pods with. All fields are required except those with a
+// default.
 type Parts struct {
 	Observer   Observer
 	Inputs     Inputs
@@ -255,11 +259,11 @@ type Parts struct {
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
 	Resizer Resizer
-	// HostIP is where pods on the host's network are reached now; empty if unknown. It must
-	// not block.
+	// HostIP returns the address at which pods on the host's network are reached now; empty
+	// if unknown. It must not block.
 	HostIP func() string
-	// NodeIPs are the node's addresses: the first one's family is the one in which
-	// the other pods are reached, if they have both.
+	// NodeIPs are the node's addresses. Pods that have both families are reached in the
+	// family of the first address.
 	NodeIPs []string
 }
 
@@ -288,7 +292,7 @@ func (p Parts) withDefaults() Parts {
 	return p
 }
 
-// Config configures an Agent. All fields but those with a default are required.
+// Config configures an Agent. All fields are required except those with a default.
 type Config struct {
 	// Parts that are known when the agent is created; those of Greeted replace them.
 	Parts
@@ -325,15 +329,16 @@ type Config struct {
 	// restart.
 	Ended string
 	// Allocated is a directory, used by Run alone, for checkpoints of the allocated
-	// resources of pods whose source may desire others; empty to forget them with a
-	// restart.
+	// resources of pods that their source may resize. If it is empty, a restart forgets
+	// them.
 	Allocated string
 	// Accepted is a directory, used by Run alone, for the specs of all pods that may have
 	// something in the runtime. If it is empty, a restart of podd forgets the specs of pods
 	// that lose their manifests meanwhile, and knows them by name alone.
 	Accepted string
 	// Starts is a directory, used by Run alone, for checkpoints of containers that are
-	// being started; empty to take a start that podd's end interrupted for a failure.
+	// being started. If it is empty, a start that podd's own end interrupted counts as a
+	// failure.
 	Starts  string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer

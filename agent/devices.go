@@ -18,8 +18,8 @@ func (noDevices) Health(pod.UID) map[string][]v1.ResourceStatus { return nil }
 func (noDevices) Release(pod.UID)                               {}
 func (noDevices) Retain(map[pod.UID]bool)                       {}
 
-// awaitDevices records that a container waits for its devices. There is an event for what
-// takes more than an allocation: the plugin, or other pods.
+// awaitDevices records that a container waits for its devices. It emits an event if the
+// wait is for more than an allocation: for the plugin, or for other pods.
 func (w *worker) awaitDevices(d *pod.Desired, name string, devices *pod.ContainerDevices) {
 	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: devices.Reason, Message: devices.Message})
 	if devices.Reason != pod.ReasonContainerCreating {
@@ -39,8 +39,9 @@ func withDevices(req *pod.ContainerRequest, devices *pod.ContainerDevices) {
 	req.Annotations, req.CDI = devices.Annotations, devices.CDI
 }
 
-// retain has the devices and claims of pods released that were removed while no podd ran, or
-// by one that was killed before the end, and the saved results of their probes forgotten.
+// retain releases the devices and claims of pods that were removed while no podd ran, or
+// that a killed podd did not finish removing, and forgets the saved probe results of those
+// pods.
 func (a *Agent) retain() {
 	keep := make(map[pod.UID]bool)
 	for uid := range a.orphans {

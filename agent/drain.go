@@ -7,8 +7,8 @@ const drainReason = "all pods of this node are being stopped"
 
 // Drain ends all pods, each as if its source had removed it, and starts none until ctx
 // ends; pods that are still desired then start again. The channel is closed once no pod
-// of podd's is left; while the runtime does not respond, that is unknown. Any goroutine
-// may call it; it does not block.
+// of podd's is left, which podd cannot know while the runtime does not respond. Any
+// goroutine may call it; it does not block.
 func (a *Agent) Drain(ctx context.Context) (drained <-chan struct{}) {
 	done := make(chan struct{})
 	a.mu.Lock()

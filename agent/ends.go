@@ -25,8 +25,8 @@ type endRecord struct {
 	Containers []pod.Container `json:"containers,omitempty"`
 }
 
-// newEnds stores checkpoints of completed pods in a directory. A pod whose file
-// cannot be read runs again, unless the runtime knows that it has completed.
+// newEnds stores checkpoints of completed pods in a directory. If a pod's file cannot be
+// read, the pod runs again, unless the runtime knows that it has completed.
 func newEnds(dir string) *checkpoints[endRecord] {
 	return newCheckpoints(newCheckpointFiles(dir, "which pod was terminated", func(k *endRecord) pod.UID { return k.UID }, func(k *endRecord) error {
 		for i := range k.Containers {
@@ -36,8 +36,8 @@ func newEnds(dir string) *checkpoints[endRecord] {
 	}))
 }
 
-// endedBefore returns how a pod ended under an earlier podd: its checkpoint or, where the
-// machine has lost that, what the apiserver shows. Such a pod must not run again.
+// endedBefore returns how a pod ended under an earlier podd: by its checkpoint or, if the
+// machine has lost that, by what the apiserver shows. Such a pod must not run again.
 func (a *Agent) endedBefore(d *pod.Desired) (k endRecord, ended bool) {
 	if k, ended = a.ends.of(d.UID()); ended {
 		return k, true
@@ -75,9 +75,9 @@ func (a *Agent) End(uid pod.UID, end pod.End) {
 	}
 }
 
-// endFor passes the node's decision to the worker; decided says that it is this one,
-// and no earlier one, news that it changes anything: an earlier one may get a shorter
-// grace period.
+// endFor passes the node's decision to the worker. decided says that this decision counts
+// and no earlier one; news says that it changes anything: an earlier one may get a
+// shorter grace period.
 func (w *worker) endFor(end pod.End) (decided, news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,9 +148,9 @@ func preempting() pod.End {
 	}
 }
 
-// noRoomForVolumes is the end of a pod of whose volumes the node has too many already, in
-// the kubelet's words (KEP-4876): its controller makes another one, which the scheduler
-// puts elsewhere.
+// noRoomForVolumes is the end of a pod for which the node has no volume attachments left,
+// in the kubelet's words (KEP-4876). The pod's controller makes another one, and the
+// scheduler places that elsewhere.
 func noRoomForVolumes(err error) pod.End {
 	return pod.End{
 		Reason:  pod.ReasonAttachLimit,
@@ -158,8 +158,8 @@ func noRoomForVolumes(err error) pod.End {
 	}
 }
 
-// forgetGone drops the checkpoints of pods that are gone, once all pods that their
-// source desires, and all that run, are known.
+// forgetGone drops the checkpoints of pods that are gone, once it is known which pods
+// their source desires and which pods run.
 func (a *Agent) forgetGone() {
 	if a.forgot == len(a.ready) {
 		return

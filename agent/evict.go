@@ -8,8 +8,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Limits watches what a pod takes of the node, where the kernel does not hold it to
-// a limit of its own.
+// Limits watches what a pod uses of the node where no limit of the kernel holds the pod
+// back.
 type Limits interface {
 	// Limited says whether the pod has such a limit; otherwise nothing watches it.
 	Limited(p *v1.Pod) bool
@@ -22,13 +22,13 @@ type noLimits struct{}
 func (noLimits) Limited(*v1.Pod) bool                                    { return false }
 func (noLimits) Watch(context.Context, *v1.Pod) (e pod.Eviction, _ bool) { return e, false }
 
-// Evict ends a pod for good (End) with the reason Evicted, for what it takes of the
-// node. It spares only those of the system's priorities, and says so by false: for the
-// limits of single pods it evicts the node's own, too, unlike the kubelet. Who evicts for
-// the node's sake spares those itself (package eviction); a pod without a worker,
-// or one that has ended, is left as it is, too. One that is ending for another reason
-// gets the shorter grace period, and that counts as true: what it takes is given back
-// soon. Any goroutine may call it; it never blocks.
+// Evict ends a pod for good (End) with the reason Evicted, because of what it uses of the
+// node. It spares only pods with the system's priorities, and returns false for them.
+// Unlike the kubelet, it also evicts the node's own pods when they exceed the limits of a
+// single pod; an eviction for the node's sake spares those itself (package eviction).
+// Evict also leaves a pod without a worker, or one that has ended, as it is. A pod that
+// is ending for another reason gets the shorter grace period, and Evict returns true: the
+// pod gives back soon what it uses. Any goroutine may call it; it never blocks.
 func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 	a.mu.Lock()
 	w := a.workers[uid]
@@ -51,8 +51,8 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 	return news
 }
 
-// Released says whether nothing of a pod takes anything of the node any more: it has no
-// worker, or has ended and released its volumes and its cgroup. Any goroutine may call it.
+// Released says whether a pod uses nothing of the node any more: it has no worker, or has
+// ended and released its volumes and its cgroup. Any goroutine may call it.
 func (a *Agent) Released(uid pod.UID) bool {
 	a.mu.Lock()
 	w := a.workers[uid]

@@ -25,7 +25,7 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 	return time.Now().Add(delay)
 }
 
-// toldError is an error that an event has told of already.
+// toldError is an error that an event has already reported.
 type toldError struct{ error }
 
 func (e toldError) Unwrap() error { return e.error }

@@ -106,9 +106,9 @@ func (w *worker) firstPreStop(id string) bool {
 	return true
 }
 
-// preStop runs a container's hook, and returns when it has ended or the grace period has. A
-// hook that takes longer goes on beside the stop signal, as in the kubelet: what it does may
-// be what the container waits for. It ends with its container.
+// preStop runs a container's hook, and returns when the hook or the grace period has ended.
+// A hook that takes longer continues beside the stop signal, as in the kubelet: the
+// container may be waiting for what the hook does. The hook ends with its container.
 func (w *worker) preStop(inTime context.Context, d *pod.Desired, op *stopping, s plan.Stop) {
 	done := make(chan struct{})
 	podIP := op.podIP

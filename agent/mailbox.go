@@ -42,8 +42,9 @@ func (w *worker) update(d *pod.Desired) {
 	}
 }
 
-// endedElsewhereLocked heeds that the apiserver shows a pod as ended that has not ended here:
-// whoever wrote that has its controller replace the pod. Podd's own writes come when it has.
+// endedElsewhereLocked accepts that the apiserver shows a pod as ended although it has not
+// ended here: whoever wrote that makes the pod's controller replace it. Podd writes such a
+// status only once the pod has ended here.
 func (w *worker) endedElsewhereLocked(k endRecord) {
 	if k.Reason == "" {
 		w.mail.over = true
@@ -78,8 +79,8 @@ func (w *worker) endWithin(grace time.Duration, why string) {
 	w.endingLocked()
 }
 
-// endingLocked has a decision to terminate the pod heeded at once: by the sync in
-// progress, and by volumes, which must not miss objects that are removed with the pod.
+// endingLocked makes a decision to terminate the pod take effect at once: in the sync in
+// progress, and in volumes, which must not miss objects that are removed with the pod.
 func (w *worker) endingLocked() {
 	if w.interrupt != nil {
 		w.interrupt(errEnded)
@@ -158,8 +159,8 @@ func (w *worker) orderLocked() {
 	w.wakeLocked()
 }
 
-// take reads the mailbox; the sync that follows begins now and covers every wake-up
-// so far.
+// take reads the mailbox. The sync that follows begins now and covers every wake-up so
+// far.
 func (w *worker) take(now time.Time) mail {
 	w.mu.Lock()
 	defer w.mu.Unlock()

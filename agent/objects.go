@@ -33,8 +33,8 @@ func (w *worker) objectsChanged() {
 	}
 }
 
-// handleObjectChange says, after each sync, whether the pod's objects may change what is
-// to be done. One that changed during a sync which lacked it is not missed.
+// handleObjectChange records, after each sync, whether a change of the pod's objects
+// matters. It does not miss one that happened during a sync that lacked the object.
 func (w *worker) handleObjectChange() {
 	awaits := w.lastSync.failures > 0 || !w.starting.awaitingSince.IsZero() || w.stored.registered != nil && w.memory.AwaitsObjects(w.stored.registered)
 	w.mu.Lock()
@@ -45,13 +45,14 @@ func (w *worker) handleObjectChange() {
 	}
 }
 
-// answerGrace is how long the apiserver may take to answer before a pod that waits for it
-// is said to have failed: every first pod of an account or with a new ConfigMap waits for a
-// moment.
+// answerGrace is how long the apiserver may take to answer before podd says that a pod
+// waiting for it has failed. The first pod of an account, or with a new ConfigMap, always
+// waits for a moment.
 const answerGrace = 5 * time.Second
 
-// awaits says whether answers of the apiserver are still to come, without which an error
-// does not say all that is wrong. That takes no more than answerGrace; each wakes the pod.
+// awaits says whether the apiserver still owes answers; until it has given them, an error
+// does not say all that is wrong. That takes no longer than answerGrace; each answer wakes
+// the pod.
 func (w *worker) awaits(v *view, err error) bool {
 	if !errors.Is(err, pod.ErrAwaited) {
 		w.starting.awaitingSince = time.Time{}
@@ -84,7 +85,7 @@ func (w *worker) contents(d *pod.Desired) map[pod.ObjectKey]uint64 {
 	return w.agent.cfg.Objects.Contents(w.uid)
 }
 
-// written are the contents that a container is made of, where a later podd has to
+// written are the contents that a container is made from, if a later podd must be able to
 // tell whether they changed meanwhile.
 func (w *worker) written(v *view) pod.Contents {
 	if yes, _ := pod.RestartOnChange(v.granted.Pod); !yes {

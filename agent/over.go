@@ -38,9 +38,9 @@ func (k endRecord) complete(seen pod.Observed) pod.Observed {
 	return seen
 }
 
-// keepOver checkpoints that a pod has completed, and how its containers ended, as
-// long as the pod is desired: it does not depend on the runtime's records, which go
-// when the disk is full. Of a pod that the node terminated, keepEnd has the rest.
+// keepOver checkpoints that a pod has completed, and how its containers ended, as long as
+// the pod is desired. It cannot rely on the runtime's records: they are deleted when the
+// disk is full. For a pod that the node terminated, keepEnd stores the rest.
 func (w *worker) keepOver(v *view) {
 	if !v.step.Over {
 		return

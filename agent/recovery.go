@@ -71,8 +71,8 @@ func (a *Agent) recoverWith(f found) {
 	a.pokeUnknown() // woken while nothing was known
 }
 
-// reportAway reports pods that wait for a runtime which has never responded: it is
-// only known that they are desired, and which of them have completed.
+// reportAway reports pods that wait for a runtime that has never responded. podd only
+// knows that they are desired, and which of them have completed.
 func (a *Agent) reportAway() {
 	if a.away == nil {
 		return
@@ -105,13 +105,13 @@ func (a *Agent) endOrphans(ctx context.Context) {
 	}
 }
 
-// endDeleted has the pods whose deletion was requested and that have no worker leave
-// nothing on the node, which their source waits for: most of them never ran here, or ran
-// before podd was restarted.
+// endDeleted starts a worker for each pod that has none and has a deletion request. The
+// worker removes everything that the pod has on the node; the pod's source waits for
+// that. Most of these pods never ran here, or ran before podd was restarted.
 func (a *Agent) endDeleted(ctx context.Context) {
 	for uid, d := range a.deleted {
 		if d == nil {
-			continue // nothing is left of it
+			continue // the node has nothing left of it
 		}
 		a.mu.Lock()
 		known := a.workers[uid] != nil
@@ -136,10 +136,10 @@ func (a *Agent) mayEnd(s pod.Source) bool {
 	return all
 }
 
-// identifyUnknown identifies pods that were woken and have no worker: usually one
-// that was just removed, sometimes one whose sandbox was created after its worker had
-// returned. A pod that is being looked up stays unknown until that has ended: what is
-// found may be older than the wake-up.
+// identifyUnknown identifies pods that were woken and have no worker. Usually the pod was
+// just removed; sometimes its sandbox was created after its worker had returned. A pod
+// that is being looked up stays unknown until the lookup has ended, because its result
+// may be older than the wake-up.
 func (a *Agent) identifyUnknown(ctx context.Context) {
 	if !a.recovered {
 		return // the result may be older than the wake-up
@@ -186,8 +186,8 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 	}
 }
 
-// lookedUp records the result of a pod's lookup. A pod that is another agent's is not
-// looked up again, also if it was woken meanwhile.
+// lookedUp records the result of a pod's lookup. A pod of another agent is not looked up
+// again, even if it was woken meanwhile.
 func (a *Agent) lookedUp(uid pod.UID, seen pod.Observed, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

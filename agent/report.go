@@ -95,8 +95,8 @@ func (w *worker) report(v *view, err error) {
 	w.agent.cfg.Status.Report(r)
 }
 
-// followed are the containers that were stopped in order to be restarted, or whose start
-// was interrupted; nil for none.
+// followed are the containers that were stopped in order to be restarted, or had their
+// start interrupted; nil for none.
 func followed(killed map[string]plan.Killed) map[string]bool {
 	var ids map[string]bool
 	for _, k := range killed {
@@ -108,8 +108,8 @@ func followed(killed map[string]plan.Killed) map[string]bool {
 	return ids
 }
 
-// starting are the containers whose postStart hook is running, or has failed, for
-// which they are being stopped; nil for none.
+// starting are the containers with a postStart hook that is running, or that has failed
+// so that they are being stopped; nil for none.
 func starting(hooks map[string]pod.Hook) map[string]bool {
 	var ids map[string]bool
 	for id, hook := range hooks {

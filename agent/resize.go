@@ -50,8 +50,7 @@ func (a *Agent) grantedBefore(d *pod.Desired) *pod.Desired {
 	return d
 }
 
-// allocate returns the pod as it is to be run now: as desired, but with its allocated
-// resources.
+// allocate returns the pod as it runs now: as desired, but with its allocated resources.
 func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
 	next, ask := w.allocation.Propose(allocation.Proposal{
 		Desired: in.desired, Room: in.room, Early: !w.agent.complete(), Now: now,
@@ -248,15 +247,15 @@ func resizeMessage(words string, d *pod.Desired, wrong string) string {
 	return words + ": " + string(text)
 }
 
-// complete reports that all pods that use resources of the node are known: before, it
-// cannot be decided whether a resize fits. Any goroutine may call it.
+// complete reports that podd knows all pods that use resources of the node. Before that,
+// it cannot decide whether a resize fits. Any goroutine may call it.
 func (a *Agent) complete() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.settled
 }
 
-// completeOnce retries resizes that were requested before that.
+// completeOnce retries resizes that were requested before podd knew all pods.
 func (a *Agent) completeOnce() {
 	if a.complete() || !a.allSpoken() {
 		return

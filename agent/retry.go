@@ -5,13 +5,13 @@ import (
 	"podd/internal/pod"
 )
 
-// Retry resets every back-off of a pod: of its containers, of its pulls, and after
-// errors of their starts. The admission of a rejected pod is retried. A completed pod
-// (except for an apiserver's, which its controller recreates) runs once more, as if
-// its manifest had been removed and added again: it keeps its logs and restart counts
-// only, and is admitted again. If podd crashes meanwhile, the pod is either still
-// completed or runs again as a whole. Retry returns false for an unknown pod. Any
-// goroutine may call it; it never blocks.
+// Retry resets every back-off of a pod: of its containers, of its pulls, and after errors
+// of their starts. The node decides again about a rejected pod. A completed pod (except
+// for an apiserver's, which its controller recreates) runs once more, as if its manifest
+// had been removed and added again: it keeps only its logs and restart counts, and is
+// admitted again. If podd crashes meanwhile, the pod either stays completed or runs again
+// as a whole. Retry returns false for an unknown pod. Any goroutine may call it; it never
+// blocks.
 func (a *Agent) Retry(uid pod.UID) bool {
 	a.mu.Lock()
 	w := a.workers[uid]

@@ -29,7 +29,7 @@ type setupStep struct {
 	// release releases what a completed pod no longer needs. Nil: it stays, for
 	// reading logs and messages.
 	release func(context.Context) error
-	// remove removes the rest, once nothing of the pod runs. Nil: an earlier step has
+	// remove removes the rest, once no part of the pod runs. Nil: an earlier step has
 	// removed it.
 	remove func(context.Context) error
 }
@@ -58,8 +58,8 @@ func (s setup) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// remove stops at the first error: what comes next may be in use, or is what the pod
-// is found by after a restart.
+// remove stops at the first error: the later steps remove what may still be in use, or
+// what podd finds the pod by after a restart.
 func (s setup) remove(ctx context.Context) error {
 	for _, step := range slices.Backward(s) {
 		if step.remove == nil {
@@ -77,15 +77,15 @@ func (s setup) remove(ctx context.Context) error {
 func (w *worker) setup(v *view) setup {
 	var req pod.SandboxRequest
 	return setup{
-		// What the pod is found by after a crash of podd is removed last.
+		// Removed last: podd finds the pod by these after a crash.
 		{name: "checkpoints", remove: func(context.Context) error { return w.dropCheckpoints(v) }},
 		{name: "records", remove: func(ctx context.Context) error { return w.remove(ctx, &v.step) }},
 		{name: "logs", remove: func(context.Context) error { w.leaveLogs(v); return nil }},
 		// The directory is created with the volumes, and removed, with the mounts in
 		// it, when no process is left in the cgroup.
 		{name: "directory", remove: func(ctx context.Context) error { w.removeDirectory(ctx, v); return nil }},
-		// Given by admission, before there is a worker, and free when no process is left in
-		// the cgroup.
+		// Admission allocates them, before there is a worker. They are free once no process
+		// is left in the cgroup.
 		{
 			name: "devices", release: func(context.Context) error { w.agent.cfg.Devices.Release(w.uid); return nil },
 			remove: func(context.Context) error { w.agent.cfg.Devices.Release(w.uid); return nil },
@@ -99,8 +99,8 @@ func (w *worker) setup(v *view) setup {
 			name: "volumes", do: func(ctx context.Context) (bool, error) { return w.ensureVolumes(ctx, v) },
 			release: func(ctx context.Context) error { w.releaseVolumes(ctx, v); return nil },
 		},
-		// Unprepared before the pod's end is reported, as a rule; a pod that has no status to
-		// report, or none that is new, leaves it to this step.
+		// Usually unprepared before the pod's end is reported. A pod that has no status to
+		// report, or no new one, leaves it to this step.
 		{
 			name: "claims", do: func(ctx context.Context) (bool, error) { return done(w.prepareClaims(ctx, v)) },
 			remove: func(ctx context.Context) error { return w.agent.cfg.Claims.Unprepare(ctx, w.uid) },
@@ -131,9 +131,9 @@ func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
 }
 
 // ensureVolumes sets up what a sandbox or a container needs on disk, once in this
-// worker's life, and again for an ephemeral container that mounts what no other does: the
-// mounter recognises the mounts of an earlier podd. If that takes long, it is not ready,
-// and wakes the worker when it is.
+// worker's life. It does so again for an ephemeral container that mounts a volume that no
+// other container does. The mounter recognises the mounts of an earlier podd. If the
+// set-up takes long, ready is false, and the worker is woken when it is done.
 func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err error) {
 	used := pod.UsedVolumes(v.granted.Pod)
 	if w.starting.mounted != nil && !beyond(used, w.starting.mounted) {
@@ -176,8 +176,8 @@ func beyond(names, known map[string]bool) bool {
 	return false
 }
 
-// followVolumes keeps the volumes of a pod that runs at its newest version, also
-// those that an earlier podd has set up.
+// followVolumes tells volumes the newest version of a running pod, including a pod with
+// volumes that an earlier podd has set up.
 func (w *worker) followVolumes(v *view) {
 	if v.step.Phase == pod.PhaseRunning && !v.step.CreateSandbox && len(v.seen.Sandboxes) > 0 && !v.step.Finished && !w.released {
 		w.agent.cfg.Volumes.Follow(v.granted.Pod)
@@ -235,8 +235,8 @@ func (w *worker) runSandbox(ctx context.Context, req pod.SandboxRequest) error {
 	return err
 }
 
-// tellSandbox reports a sandbox that could not be created, and records whose name is
-// still reserved.
+// tellSandbox reports a sandbox that could not be created, and records an attempt if its
+// name is still reserved.
 func (w *worker) tellSandbox(ctx context.Context, v *view, err error) error {
 	switch {
 	case errors.Is(err, pod.ErrNameLost):
@@ -255,8 +255,8 @@ func (w *worker) tellSandbox(ctx context.Context, v *view, err error) error {
 	return toldError{fmt.Errorf("create pod sandbox: %w", err)}
 }
 
-// releaseSandboxes releases the network, which a sandbox that has exited keeps until
-// it is stopped. Addresses are shared with other pods, so that an error is retried.
+// releaseSandboxes releases the network, which an exited sandbox keeps until it is
+// stopped. An error is retried, because pods share the node's addresses.
 func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 	err := each(v.seen.Sandboxes, func(sb pod.Sandbox) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, sb.ID))
@@ -267,8 +267,8 @@ func (w *worker) releaseSandboxes(ctx context.Context, v *view) error {
 	return nil
 }
 
-// releaseVolumes keeps what is on disk, as long as the pod is there, but for one
-// that was evicted: the node is to get the space back.
+// releaseVolumes keeps the data on disk as long as the pod exists. An evicted pod loses
+// its emptyDirs, because the eviction has to free the node's disk.
 func (w *worker) releaseVolumes(ctx context.Context, v *view) {
 	w.starting.mounted = nil
 	release := w.agent.cfg.Volumes.Release
@@ -287,11 +287,11 @@ func (w *worker) releaseCgroup(ctx context.Context, v *view) {
 	}
 }
 
-// removeCgroup fails while a process is in the cgroup: its files may be in use. It
-// may be one of a sandbox that the runtime reports as not ready, because its start was
-// canceled and what it had started by then could not be killed (SANDBOX_UNKNOWN of
-// containerd). Stopping that sandbox kills it, or succeeds and does not: then podd
-// does, as the kubelet does for all of a pod's cgroup.
+// removeCgroup fails while a process is in the cgroup, because the process may use the
+// pod's files. It may belong to a sandbox that the runtime reports as not ready: the
+// start was canceled, and the runtime could not kill what it had started by then
+// (SANDBOX_UNKNOWN of containerd). Stopping that sandbox kills the process, or succeeds
+// without doing so. Then podd kills it, as the kubelet does for all of a pod's cgroup.
 func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 	remove := func() error { return w.agent.cfg.Cgroups.RemoveCgroup(ctx, v.granted.Pod) }
 	err := remove()
@@ -309,8 +309,8 @@ func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 	return nil
 }
 
-// ended are the IDs of the sandboxes and containers that do not run, by what the
-// runtime says.
+// ended are the IDs of the sandboxes and containers that do not run, according to the
+// runtime.
 func ended(seen *pod.Observed) (ids []string) {
 	for i := range seen.Sandboxes {
 		if !seen.Sandboxes[i].Ready {
@@ -325,9 +325,9 @@ func ended(seen *pod.Observed) (ids []string) {
 	return ids
 }
 
-// removeDirectory unmounts what is in the pod's directory and deletes it. A mount
-// that is busy is a pending unmount, which the mounter retries and shows: it does not
-// block the pod's name (kubernetes/kubernetes#51835).
+// removeDirectory unmounts what is in the pod's directory and deletes it. A busy mount
+// becomes a pending unmount, which the mounter retries and shows; it does not block the
+// pod's name (kubernetes/kubernetes#51835).
 func (w *worker) removeDirectory(ctx context.Context, v *view) {
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
 		w.event(v.granted, "", "FailedUnMount", err.Error())
@@ -353,9 +353,8 @@ func (w *worker) leaveLogs(v *view) {
 	}
 }
 
-// dropCheckpoints removes the pod's checkpoints. It comes last: without them, what a
-// podd that crashed before has left in the runtime would look like a pod that is to
-// run.
+// dropCheckpoints removes the pod's checkpoints. It comes last: if podd crashed before,
+// anything left in the runtime would look, without them, like a pod that should run.
 func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.ends.drop(w.uid); err != nil {
 		return fmt.Errorf("remove the checkpoint of the terminated pod: %w", err)

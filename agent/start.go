@@ -56,11 +56,10 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	return did, nil
 }
 
-// ensureNoStrayContainers fails if the pod has a process that the runtime does not know. A runtime
-// that could not load a container when it started, for lack of disk space for
-// example, does not list it while it keeps running: a second one beside it would run
-// the pod twice. Lost containers of the bundled runtime are stopped soon after it is
-// ready.
+// ensureNoStrayContainers fails if the pod has a process that the runtime does not know. If a
+// runtime could not load a container when it started, for example because the disk was full, it
+// does not list that container, which keeps running. A second one beside it would run the pod
+// twice. Lost containers of the bundled runtime are stopped soon after it is ready.
 func (w *worker) ensureNoStrayContainers(d *pod.Desired, seen *pod.Observed, reason string) error {
 	var known []string
 	for i := range seen.Sandboxes {
@@ -127,8 +126,8 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 	return true, nil
 }
 
-// create creates a container and returns what is known of it; an empty ID says that
-// its image is not available yet, or a device.
+// create creates a container and returns what is known of it. The ID is empty while its
+// image or a device is not available yet.
 func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
 	cfg, d := &w.agent.cfg, v.granted
 	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)

@@ -9,10 +9,10 @@ import (
 	"podd/internal/pod"
 )
 
-// starts is a checkpoint: it has the containers of a pod that podd began to start, until
-// the start is done. A start is done once the runtime has answered and, where there is one, the
-// postStart hook has succeeded. So a podd that was killed in between leaves behind which
-// failures were its own end's: such a container is started again, and such a hook runs
+// starts is a checkpoint: it lists the containers of a pod that podd began to start, until the
+// start is done. A start is done once the runtime has answered and the postStart hook, if there
+// is one, has succeeded. After podd was killed in between, the checkpoint tells the next podd
+// which failures its own end caused. It starts such a container again and runs such a hook
 // again, before the container shows as running.
 type starts struct {
 	UID pod.UID `json:"uid"`
@@ -27,8 +27,8 @@ func newStarts(dir string) *checkpoints[starts] {
 	return newCheckpoints(newCheckpointFiles(dir, "which containers of a pod were being started", func(s *starts) pod.UID { return s.UID }, nil))
 }
 
-// beginStart checkpoints that a container's start begins, where it matters how it ends:
-// only a few starts pay for that.
+// beginStart checkpoints that a container's start begins, if it matters how that start
+// ends. Only a few starts pay for the write.
 func (w *worker) beginStart(d *pod.Desired, st plan.Start, id string) {
 	if !st.PostStart && !st.Once || w.starting.begun[st.Container.Name] == id {
 		return
@@ -65,8 +65,8 @@ func (w *worker) keepStarts(d *pod.Desired, begun map[string]string) {
 	}
 }
 
-// resumeStarts looks at what became of the starts that had begun: those that are done
-// leave the checkpoint, and a postStart hook that neither runs nor ran to its end runs
+// resumeStarts looks at the outcome of the starts that had begun. A start that is done
+// leaves the checkpoint. A postStart hook that does not run and did not finish runs
 // again, unless its container is being stopped.
 func (w *worker) resumeStarts(v *view) {
 	for name, id := range w.starting.begun {
@@ -86,8 +86,8 @@ func (w *worker) resumeStarts(v *view) {
 	}
 }
 
-// resumePostStart runs the hook of a running container whose start has begun, if this podd
-// has not run it.
+// resumePostStart runs the hook of a running container if its start has begun and this
+// podd has not run the hook.
 func (w *worker) resumePostStart(v *view, spec *v1.Container, id string) {
 	w.mu.Lock()
 	hook := w.postStarts[id]

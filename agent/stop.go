@@ -205,10 +205,11 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 	}
 }
 
-// stopsLeft counts those in progress. A failed one is returned as an error, and
-// retried by the next sync. One that is over stays known until the container is seen to
-// have exited: containerd 2.4 answers that it stopped a container up to a second before it
-// shows that, if its shim had just ended, and what follows then is the same stop.
+// stopsLeft counts the stops in progress. A failed one is returned as an error, and the
+// next sync retries it. A finished stop stays known until the container is observed to
+// have exited: if a container's shim has just ended, containerd 2.4 answers that it
+// stopped the container up to a second before it shows that. A stop that follows in that
+// second is the same stop.
 func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 	var errs []error
 	for _, s := range stops {
@@ -269,10 +270,11 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *s
 // killTime is how long a container may take to end after SIGKILL was due.
 const killTime = 10 * time.Second
 
-// abortRequests helps a container to its end that does not end although it was killed:
-// its processes may wait for a server that no longer responds. It blocks until the
-// container has ended or ctx ends, whichever calls to stop it fail meanwhile. A pod that
-// goes on may wait: what it has not written yet would be lost.
+// abortRequests helps a container to exit that does not exit although it was killed,
+// because its processes may wait for a server that no longer responds. It blocks until
+// the container has ended or ctx ends, even if calls to stop the container fail
+// meanwhile. The container of a pod that goes on is left to wait: aborting would lose
+// what it has not written yet.
 func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container string, op *stopping) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -301,8 +303,8 @@ func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container st
 	})
 }
 
-// pruneStops gives up the stops of containers that have exited, for whatever reason:
-// there is nothing left to run a hook for.
+// pruneStops gives up the stops of containers that have exited, for whatever reason: no
+// container is left to run a hook for.
 func (w *worker) pruneStops(seen pod.Observed) {
 	if len(w.stops.byID)+len(w.preStopped) == 0 {
 		return

@@ -44,14 +44,14 @@ func (a *Agent) allSpoken() bool {
 	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.ready[s] })
 }
 
-// LookAgain says that processes which no pod of this runtime has may have ended: what
-// was kept on disk because of them is looked at again. Any goroutine may call it; it
+// LookAgain says that processes outside this runtime's pods may have ended, so that podd
+// looks again at what it kept on disk because of them. Any goroutine may call it; it
 // never blocks.
 func (a *Agent) LookAgain() {
 	a.again.Notify()
 }
 
-// lookAgain looks at what was kept; one that comes meanwhile has it look once more.
+// lookAgain looks at what was kept; a call during that makes it look once more.
 func (a *Agent) lookAgain(ctx context.Context) {
 	if a.looking {
 		a.lookMore = true
@@ -77,10 +77,10 @@ func (a *Agent) lookAgain(ctx context.Context) {
 	})
 }
 
-// sweep finds what is left, and passes it to the sync loop: only there is it certain
-// that a pod is not started at the same moment. There is no other sweep until the
-// next start, so that it retries until everything was observed; what it kept is looked at
-// again (LookAgain).
+// sweep finds what is left, and passes it to the sync loop: only the sync loop can be
+// certain that a pod is not being started at the same moment. The next sweep comes with
+// the next start, so this one retries until it has observed everything. What it kept is
+// looked at again (LookAgain).
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	logs, err := a.logRemovals.files.read()
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 }
 
 // findLeftovers adds to left the pods that have something on disk and nothing in the
-// runtime. Settled are those that need no second observation, unclear those that the
+// runtime. settled are those that need no second observation; unclear are those that the
 // runtime would not show.
 func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
 	onDisk, err := a.cfg.Volumes.Pods()
@@ -117,8 +117,8 @@ func (a *Agent) findLeftovers(ctx context.Context, known []pod.UID, left *leftov
 	return settled, unclear, errors.Join(err, errSort)
 }
 
-// sort sorts pods that have something on disk by whether it is left, kept, or a pod's
-// that was created since; the results are those of findLeftovers.
+// sort sorts pods that have something on disk into those that are left, those that are
+// kept, and those created since. Its results are those of findLeftovers.
 func (a *Agent) sort(ctx context.Context, onDisk []pod.UID, left *leftovers) (settled, unclear []pod.UID, err error) {
 	var errs []error
 	for _, uid := range onDisk {
@@ -194,5 +194,5 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 	}
 }
 
-// nameless is a pod of which only the UID is known.
+// nameless returns a pod with nothing but a UID.
 func nameless(uid pod.UID) *v1.Pod { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }

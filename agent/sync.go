@@ -90,8 +90,8 @@ func (w *worker) observeSync(v *view, began time.Time) {
 	w.agent.metrics.syncs.WithLabelValues(operation(v.in, w.phase)).Observe(time.Since(began).Seconds())
 }
 
-// view is what one sync is about: what is desired (in), allocated and observed, and
-// what is to be done.
+// view is what one sync is about: what is desired (in), allocated and observed, and what
+// to do.
 type view struct {
 	in mail
 	// granted is in.desired with the allocated resources: how the pod is to run.
@@ -147,7 +147,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	return v
 }
 
-// plan returns what is to be done.
+// plan returns what to do.
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
 		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.completion.reached, StartTime: w.since,

@@ -14,8 +14,8 @@ import (
 	"podd/internal/wake"
 )
 
-// worker runs and terminates one generation of one pod. Its goroutine is run; others
-// only leave something in its mailbox.
+// worker runs and terminates one generation of one pod. Its goroutine is run; other
+// goroutines only leave requests in its mailbox.
 type worker struct {
 	agent *Agent
 	uid   pod.UID
@@ -55,7 +55,7 @@ type inbox struct {
 	finished      bool                    // the pod has completed
 	released      bool                    // network, volumes and cgroup of a completed pod are released; run's goroutine alone changes it
 	deferred      bool                    // a resize waits for room
-	awaitsObjects bool                    // a change of the pod's objects is to wake it
+	awaitsObjects bool                    // a change of the pod's objects wakes it
 	// allocation has the allocated resources; only run's goroutine changes it, and
 	// may read it without the lock.
 	allocation allocation.Allocation
@@ -70,7 +70,7 @@ type startProgress struct {
 	madeSandbox   bool            // this podd created a sandbox
 	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
 	sandbox *pod.SandboxInputs
-	begun   map[string]string // IDs of containers whose start is not known to be done, by name; never changed
+	begun   map[string]string // IDs, by name, of containers that may not have finished starting; never changed
 	// imageSince is when the start began to wait for an image, pulling what earlier
 	// waits took.
 	imageSince time.Time
@@ -94,8 +94,8 @@ type completion struct {
 // stored is what was written down, or handed to others, about the pod.
 type stored struct {
 	accepted        *pod.Desired // the accepted pod; nil for nothing yet
-	registered      *v1.Pod      // whose objects are registered; nil for none
-	logsOf          *v1.Pod      // the pod whose name leads to its logs at its removal; nil if it has none
+	registered      *v1.Pod      // the pod as registered with Objects; nil for none
+	logsOf          *v1.Pod      // the pod with the name of the logs to remove with it; nil if it has none
 	allocation      *pod.Desired // the allocation when the checkpoint was last compared
 	cgroupAdopted   bool         // the cgroup of a pod of an earlier podd is up to date
 	restartsCounted bool         // the restart counts were read from the logs

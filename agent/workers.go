@@ -30,9 +30,9 @@ func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	}
 }
 
-// delete requests the termination of a pod that its source still lists, with the
-// given grace period; a later request may shorten it. Without a worker, one is started
-// for that (endDeleted), once.
+// delete requests the termination, with the given grace period, of a pod that its source
+// still lists; a later request may shorten the grace period. If the pod has no worker,
+// one is started for that (endDeleted), once.
 func (a *Agent) delete(d *pod.Desired) {
 	if done, known := a.deleted[d.UID()]; !known || done != nil {
 		a.deleted[d.UID()] = d
@@ -46,8 +46,8 @@ func (a *Agent) delete(d *pod.Desired) {
 	}
 }
 
-// heldNames are those namespace/names of pods that must not be started: a worker has them,
-// or a running pod that may turn out to be orphaned.
+// heldNames are the namespace/names that no pod may be started with now: a worker has
+// them, or a running pod that may turn out to be orphaned.
 func (a *Agent) heldNames(of []*pod.Desired) map[string]bool {
 	held := make(map[string]bool, len(of))
 	for _, d := range of {
@@ -71,8 +71,8 @@ func (a *Agent) heldNames(of []*pod.Desired) map[string]bool {
 	return held
 }
 
-// Expects says of a pod that has no status yet whether it may exist: not all pods are known,
-// or its worker has not looked at it. Any goroutine may call it.
+// Expects says whether a pod that has no status yet may exist: not all pods are known, or
+// its worker has not looked at it. Any goroutine may call it.
 func (a *Agent) Expects(namespace, name string) bool {
 	full := namespace + "/" + name
 	a.mu.Lock()
@@ -88,8 +88,8 @@ func (a *Agent) Expects(namespace, name string) bool {
 	return false
 }
 
-// start starts a worker. That of a pod that is not desired terminates it; unwanted
-// says why.
+// start starts a worker. For a pod that is not desired, the worker terminates it, and
+// unwanted says why.
 func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 	w := newWorker(a, d)
 	if unwanted != "" {

@@ -16,8 +16,8 @@ const (
 )
 
 // Allocation is what the node granted one pod, and how far a resize of it is. It is a
-// value: the methods return a changed copy. The zero Allocation is that of a pod that
-// has not been synced yet.
+// value: the methods return a changed copy. A pod that has not been synced yet has the
+// zero Allocation.
 type Allocation struct {
 	// Desired is what the pod's source desired when Granted was decided.
 	Desired *pod.Desired
@@ -39,16 +39,16 @@ type Proposal struct {
 	Desired *pod.Desired
 	// Room says that the node has more room than before.
 	Room bool
-	// Early says that not all users of the node's resources are known yet, and
-	// therefore not what fits.
+	// Early says that podd does not know yet all users of the node's resources, and so
+	// not what fits.
 	Early bool
 	// Ending says that the pod ends: it keeps what it has.
 	Ending bool
 	Now    time.Time
 }
 
-// Propose applies a proposal. ask says that the node must decide whether the pod may
-// have Desired's resources instead of Granted's; its decision is for Answer.
+// Propose applies a proposal. ask says that the node must decide whether the pod may have
+// Desired's resources instead of Granted's; pass its decision to Answer.
 func (a Allocation) Propose(p Proposal) (next Allocation, ask bool) {
 	switch {
 	case a.Granted == nil || len(a.Granted.Pod.Spec.Containers) == 0:
@@ -111,8 +111,8 @@ func (a Allocation) Answer(v pod.Verdict, now time.Time) Allocation {
 	return a.keep()
 }
 
-// Completed is the allocation once nothing of a resize is left to do; news says that
-// one was in progress.
+// Completed is the allocation after the last step of a resize; news says that one was in
+// progress.
 func (a Allocation) Completed() (next Allocation, news bool) {
 	news = a.Progress != nil
 	a.Progress = nil

@@ -25,8 +25,8 @@ func Of(p *v1.Pod) Resources {
 	return r
 }
 
-// Match says that a pod's spec names these resources. A container that they say
-// nothing of has what its spec says.
+// Match says that a pod's spec names these resources. For a container that they do not
+// name, the spec applies.
 func (r Resources) Match(p *v1.Pod) bool {
 	if !apiequality.Semantic.DeepEqual(p.Spec.Resources, r.Pod) {
 		return false

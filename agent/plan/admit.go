@@ -13,7 +13,7 @@ type Candidate struct {
 	// Runs says that something of it runs, Ended that it has completed or was
 	// terminated by the node: it was admitted once, perhaps by an earlier podd.
 	Runs, Ended bool
-	// Rejected is the node's last verdict; nil if there is none yet.
+	// Rejected is the node's last verdict; nil before the first.
 	Rejected *pod.Verdict
 }
 
@@ -29,7 +29,7 @@ const (
 	Rejected
 )
 
-// Admission says whether the node is to decide about a candidate; changed says that
+// Admission says whether the node decides now about a candidate. changed says that
 // something on the node has ended or changed since the admission of rejected pods was
 // last retried.
 //
@@ -48,9 +48,9 @@ func (c *Candidate) Admission(changed bool) Admission {
 	return AskNode
 }
 
-// Replaced says that a pod which was rejected, or has ended, stays so: its controller
-// creates another. Nobody does that for a file's or an HTTP source's, whose admission
-// is retried, and which runs once more on request.
+// Replaced says that a rejected or ended pod stays so, because its controller creates
+// another. A pod from a file or an HTTP source has no controller: its admission is
+// retried, and it runs once more on request.
 func Replaced(d *pod.Desired) bool { return d.Source == pod.SourceAPIServer }
 
 // StartOrder sorts candidates in the order in which they are admitted: what runs

@@ -11,7 +11,7 @@ import (
 )
 
 // Change says that the content of objects differs from when a pod's containers were
-// started, which are to be restarted for it (kubernetes/kubernetes#30189). It is
+// started. The containers are restarted for it (kubernetes/kubernetes#30189). It is
 // immutable.
 type Change struct {
 	Objects []pod.ObjectKey

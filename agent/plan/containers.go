@@ -11,9 +11,9 @@ import (
 )
 
 // killStaleContainers stops containers that run outside the current sandbox, that the spec
-// does not name, that have a newer one of their name, or whose state is unknown: it
-// may be running, and a second one must not start beside it. No second one ever
-// starts beside an ephemeral container, which is left alone.
+// does not name, or that have a newer one of their name. It also stops a container in
+// unknown state: it may be running, and a second one must not start beside it. It leaves
+// ephemeral containers alone, because none of them is ever started twice.
 func (s *Step) killStaleContainers(in *Input, current *pod.Sandbox) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
@@ -43,9 +43,10 @@ func (s *Step) done(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 	return s.Memory.Killed[spec.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode, !c.Succeeded(pod.RegularContainer))
 }
 
-// startRegular starts the regular containers that should run and do not. One whose
-// postStart hook runs, or begins with this step, delays those after it; one whose
-// hook failed before comes last, so that none waits for it again.
+// startRegular starts the regular containers that should run and do not. While a
+// container's postStart hook runs, or if this step begins it, the containers after it
+// wait. If the hook failed before, the container comes last, so that no other waits for
+// it again.
 func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 	p := in.Granted.Pod
 	held, first := false, len(s.Start)
@@ -71,7 +72,7 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 	})
 }
 
-// hookFailures is 1 for a container whose last postStart hook failed, else 0.
+// hookFailures is 1 if a container's last postStart hook failed, else 0.
 func (s *Step) hookFailures(name string) int {
 	if s.Memory.Failures[name].Waiting.Reason == pod.ReasonPostStartHookError {
 		return 1

@@ -8,7 +8,7 @@ import (
 )
 
 // Early is a restart that a pod's own back-off policy wants earlier than the node's
-// policy would have it. What that costs comes out of a budget of the node (ADR 0032).
+// policy allows. A budget of the node pays for it (ADR 0032).
 type Early struct {
 	// End is the end that the restart follows, and identifies it.
 	End time.Time

@@ -81,10 +81,10 @@ func (s *Step) stopWithin(in *Input, c *pod.Container, grace time.Duration, mess
 	return &s.Stop[len(s.Stop)-1]
 }
 
-// grace is a container's grace period: its pod's, or, if the manifest was removed,
-// the one that the runtime kept; an End and a Kill override it, with the shorter one
-// if there are both. The Kill of a pod whose manifest was removed has only the
-// default until somebody shortens it.
+// grace is a container's grace period. It is its pod's or, if the manifest was removed,
+// the one that the runtime kept. An End and a Kill override it; if there are both, the
+// shorter one counts. If the pod's manifest was removed, its Kill has only the default
+// until somebody shortens it.
 func grace(in *Input, c *pod.Container) time.Duration {
 	g := GracePeriod(in.Granted.Pod)
 	kept := orphan(in.Granted.Pod) && c.GracePeriod != nil

@@ -21,16 +21,15 @@ type Memory struct {
 	Early map[string]Early
 	// Failures are failed starts, by name.
 	Failures map[string]Failure
-	// Taken are attempts whose name the runtime reserves for another create, by
+	// Taken are attempts with a name that the runtime reserves for another create, by
 	// container name; "" is the sandbox.
 	Taken map[string]Taken
-	// Counts are the least restart counts of the next containers, by name. This is
-	// the one place that counts: the next container of a name has one more than the
-	// runtime, or a log, has shown for any previous one, whatever was removed or lost
-	// since.
+	// Counts are the least restart counts of the next containers, by name. Nothing else
+	// counts restarts: the next container of a name has one more than the runtime, or a
+	// log, has shown for any previous one, whatever was removed or lost since.
 	Counts map[string]int32
-	// Killed are containers whose successors follow whatever their exit code
-	// is, by name: they were stopped for that, or podd's end interrupted their start.
+	// Killed are containers that are followed by another whatever their exit code is, by
+	// name: they were stopped for that, or podd's end interrupted their start.
 	Killed map[string]Killed
 	// Removed are the ends of containers that have no record any more and still have
 	// to be restarted, by name.
@@ -54,7 +53,7 @@ type Memory struct {
 	// those that its containers were made with; nil before they were looked at.
 	Contents map[pod.ObjectKey]uint64
 
-	// Change is what the containers are yet to be restarted for; nil for nothing.
+	// Change is what the containers have yet to be restarted for; nil for nothing.
 	Change *Change
 
 	// Before is the pod as an earlier podd created it, with what it was granted then;
@@ -198,8 +197,9 @@ func (s *Step) learn(in *Input) {
 	}
 }
 
-// about records which pod is decided about. A container whose image or resources
-// changed starts over: what failed was another (upstream's GetBackoffKey).
+// about records which pod the decision is about. A container starts over if its image or
+// resources changed: the earlier failures were another container's (upstream's
+// GetBackoffKey).
 func (m *Memory) about(p *v1.Pod) {
 	if m.of == p {
 		return
@@ -248,11 +248,11 @@ type Taken struct {
 	Since time.Time
 }
 
-// nameConflictGrace is how long an attempt whose name is taken is retried before the next
-// one is made. Meanwhile the create that reserved the name, whose caller was killed
-// or gave up, succeeds and is adopted, or is rolled back: a runtime ends a call whose
-// caller has disconnected within moments. A runtime that does neither reserves the
-// name until it is restarted (containerd#4604), and the pod must not wait for that.
+// nameConflictGrace is how long an attempt with a taken name is retried before the next
+// one is made. Meanwhile the create that reserved the name succeeds and is adopted, or is
+// rolled back: its caller was killed or gave up, and within moments a runtime ends a call
+// from a caller that has disconnected. A runtime that does neither reserves the name
+// until it is restarted (containerd#4604), and the pod must not wait for that.
 const nameConflictGrace = 5 * time.Second
 
 // NameLost returns the memory with an attempt that can never be made: the next
@@ -287,9 +287,9 @@ func (m Memory) attempt(name string, next int64, now time.Time) int64 {
 // Failure is a failed start: no image, an invalid configuration, a create or a start
 // that failed in the runtime.
 type Failure struct {
-	// ID is the container that would not start, or whose hook failed; empty when none
-	// was made. Once the runtime reports that container as exited, restart policy and
-	// back-off decide about its successor; the failure is the waiting reason shown
+	// ID is the container that would not start, or that had the failed hook; empty when
+	// none was made. Once the runtime reports that container as exited, restart policy
+	// and back-off decide about its successor; the failure is the waiting reason shown
 	// until NotBefore.
 	ID      string
 	Waiting pod.Waiting
@@ -305,9 +305,9 @@ func (m Memory) Succeeded(name string) Memory {
 	return m
 }
 
-// Failed returns the memory with one more failed start of name, whose container is id
-// (empty when none was made). The next attempt waits 1 s, doubling to 10 s: a start
-// that failed leaves nothing running, so trying is cheap.
+// Failed returns the memory with one more failed start of name; id is its container
+// (empty when none was made). The next attempt waits 1 s, doubling to 10 s: a start that
+// failed leaves nothing running, so trying is cheap.
 func (m Memory) Failed(name, id string, why pod.Waiting, now time.Time) Memory {
 	f := Failure{ID: id, Waiting: why, Count: m.Failures[name].Count + 1}
 	f.NotBefore = now.Add(min(time.Second<<min(f.Count-1, 10), 10*time.Second))

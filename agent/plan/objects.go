@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// ObjectsChanged returns the memory of a pod one of whose objects (ConfigMap, Secret)
-// was added, changed or removed: a container that could not be configured may be now,
-// and is retried at once. No other back-off is reset.
+// ObjectsChanged returns the memory of a pod after one of its objects (ConfigMap, Secret)
+// was added, changed or removed. A container that could not be configured is retried at
+// once, because it may succeed now. No other back-off is reset.
 func (m Memory) ObjectsChanged() Memory {
 	for name, f := range m.Failures {
 		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError {
@@ -21,11 +21,11 @@ func (m Memory) ObjectsChanged() Memory {
 	return m
 }
 
-// AwaitsObjects says that a change of one of its objects may help the pod. Other pods
-// are not synced for one: objects may change often.
+// AwaitsObjects says that a change of one of its objects may help the pod. Other pods are
+// not synced for such a change: objects may change often.
 func (m Memory) AwaitsObjects(p *v1.Pod) bool {
 	if restartsOnChange(p) && m.Change == nil {
-		return true // and later, the time of the restart tells
+		return true // also after a change, because the restart waits from the last one
 	}
 	for _, f := range m.Failures {
 		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError || len(p.Spec.ImagePullSecrets) > 0 {
@@ -60,9 +60,9 @@ func (s *Step) learnObjects(in *Input) {
 	}
 }
 
-// madeWith are the contents that the pod's containers were made with by an earlier
-// podd, as far as they can be compared with those that there are now: what changed
-// while no podd looked is a change like any other.
+// madeWith are the contents that an earlier podd made the pod's containers with, if they
+// can be compared with the present ones. A change while no podd looked counts like any
+// other.
 func madeWith(in *Input) (all map[pod.ObjectKey]uint64) {
 	for _, c := range madeOf(in) {
 		if c != in.Observed.Latest(c.Name) || in.Epoch == "" || c.Contents.Epoch != in.Epoch {

@@ -47,8 +47,8 @@ type Input struct {
 	Memory Memory
 	// Policy is the node's back-off policy for restarts.
 	Policy backoff.Policy
-	// Now has a monotonic reading: what waits for it does not depend on the wall
-	// clock, but for tests.
+	// Now has a monotonic reading, so waits do not depend on the wall clock (except in
+	// tests).
 	Now time.Time
 }
 
@@ -57,7 +57,7 @@ type Kill struct {
 	// Grace is how long containers get between the stop signal and SIGKILL. It
 	// may be shortened by a later Kill, never lengthened.
 	Grace time.Duration
-	// Why is for the log.
+	// Why is the reason that the log shows.
 	Why string
 }
 
@@ -110,14 +110,14 @@ type Step struct {
 	// Early are restarts that need a place in the node's budget, by name. They follow the
 	// node's policy in this Step: with their places in Memory, Next decides anew.
 	Early map[string]Early
-	// Over says that the pod has completed, or the node terminated it, and that
-	// nothing of it is started any more.
+	// Over says that the pod has completed, or the node terminated it, and that no part
+	// of it starts any more.
 	Over bool
-	// Finished says that the pod is over and nothing of it runs that could use its
+	// Finished says that the pod is over and that no part of it runs that could use its
 	// volumes; they need not stay mounted.
 	Finished bool
-	// ChangeBegun are the objects for whose change the containers are restarted, in
-	// the step that begins that.
+	// ChangeBegun are the objects with the change that the containers are restarted for,
+	// in the step that begins the restart.
 	ChangeBegun []pod.ObjectKey
 	// RetryPulls says that pulls which are held back may succeed now.
 	RetryPulls bool
@@ -145,7 +145,7 @@ type Stop struct {
 	// in pkg/kubelet/pod_workers.go), in which the hook runs, and gives the stop
 	// signal 2 s (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime).
 	Grace time.Duration
-	// PreStop is the spec whose hook runs first; nil for none.
+	// PreStop is the spec with the hook that runs first; nil for none.
 	PreStop *v1.Container
 	// After are IDs of this step's other stops that must have ended before the
 	// stop signal is sent; not before the hook is run (KEP-753: sidecars end
@@ -171,9 +171,9 @@ type Start struct {
 	// between); empty to create one.
 	ID           string
 	RestartCount int32
-	// PostStart says that it has a postStart hook, which begins when it runs. The
-	// starts after this one wait for that: once it was created or started, they are
-	// left to the next step, whose Input has the state of the hook.
+	// PostStart says that it has a postStart hook, which begins when it runs. The starts
+	// after this one wait for that: once it was created or started, they are left to the
+	// next step. The Input of that step has the state of the hook.
 	PostStart bool
 	// Once says that a start which fails would be final.
 	Once bool
@@ -185,7 +185,7 @@ func (s *Step) Idle() bool {
 		len(s.RemoveContainers) == 0 && len(s.RemoveSandboxes) == 0 && len(s.Resize) == 0 && !s.CleanUp
 }
 
-// Creates says that a container is to be created.
+// Creates says that the step creates a container.
 func (s *Step) Creates() bool {
 	return slices.ContainsFunc(s.Start, func(st Start) bool { return st.ID == "" })
 }

@@ -9,9 +9,9 @@ import (
 	"podd/internal/pod"
 )
 
-// Probed are the containers that may be probed: those that run, except those whose
-// postStart hook (hooks are by container ID) is in progress, which count as not yet
-// running, as in their status. Ephemeral containers have no probes.
+// Probed are the containers that may be probed: those that run, unless their postStart
+// hook is in progress (hooks are by container ID). Such a container counts as not yet
+// running, as in its status. Ephemeral containers have no probes.
 func Probed(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []pod.ProbeTarget {
 	var targets []pod.ProbeTarget
 	for c, kind := range pod.ContainerSpecs(spec) {

@@ -12,9 +12,9 @@ import (
 
 const messageRestartingAll = "The container is removed because RestartAllContainers in place"
 
-// sources are the containers whose ends request a restart of all (KEP-5532), by ID;
-// over says that the pod has completed instead. A sidecar that ends after all regular
-// containers are done has no effect.
+// sources are the containers that requested a restart of all by how they ended
+// (KEP-5532), by ID; over says that the pod has completed instead. A sidecar that ends
+// after all regular containers are done has no effect.
 func (s *Step) sources(in *Input) (sources []string, over bool) {
 	p := in.Granted.Pod
 	over, last := s.regularDone(in)
@@ -49,9 +49,9 @@ func (s *Step) regularDone(in *Input) (done bool, last time.Time) {
 	return len(p.Spec.Containers) > 0, last
 }
 
-// restartAll restarts everything in the same sandbox: it stops all containers and
-// removes them, those last whose ends requested it. What the runtime still has shows
-// a podd that was restarted meanwhile how far that has got. The logs stay, as in the
+// restartAll restarts everything in the same sandbox. It stops all containers and removes
+// them; those that requested the restart are removed last. A podd that was restarted
+// meanwhile sees the progress from what the runtime still has. The logs stay, as in the
 // kubelet's removeContainer: they are the only record of these ends.
 func (s *Step) restartAll(in *Input, sources []string) {
 	s.RestartingAll, s.KeepLogs = true, true

@@ -38,7 +38,7 @@ func (m Memory) Resized(id string, p *v1.Pod, c *v1.Container) Memory {
 	return m
 }
 
-// bounds of a container; where it has no limit, the pod's own is its.
+// bounds of a container. If it has no limit, the pod's own limit applies.
 func bounds(p *v1.Pod, c *v1.Container) Bounds {
 	b := boundsOf(c.Resources.Requests, c.Resources.Limits)
 	if own := p.Spec.Resources; own != nil {
@@ -118,10 +118,10 @@ func (m Memory) ResizeAnew() Memory {
 	return m
 }
 
-// Shrink is a memory limit that a resize lowers. It is carried out if less than
-// that is in use: on cgroup v2 the kernel would kill for it.
+// Shrink is a memory limit that a resize lowers. The resize is carried out only if less
+// than the new limit is in use: on cgroup v2 the kernel would kill otherwise.
 type Shrink struct {
-	// What says whose limit it is, ID which container's; empty for the pod.
+	// What names the owner of the limit, ID its container; ID is empty for the pod.
 	What, ID string
 	// Limit is in bytes.
 	Limit int64

@@ -47,7 +47,7 @@ func (s *Step) newSandbox(in *Input) {
 }
 
 // changeSandbox says that the sandbox is replaced, if containers are stopped for that.
-// With policy Never how they end decides about it.
+// With policy Never, how they end decides whether it is.
 func (s *Step) changeSandbox(in *Input) {
 	if len(s.Stop)+len(s.StopSandboxes) > 0 && in.Granted.Pod.Spec.RestartPolicy != v1.RestartPolicyNever && s.needsNewSandbox(in) {
 		s.sandboxChanged(in)
