@@ -49,8 +49,8 @@ type Memory struct {
 	// for none.
 	RestartingSince time.Time
 
-	// Contents are those of the pod's objects when they were last there, at first
-	// those that its containers were made with; nil before they were looked at.
+	// Contents are those that the pod's objects had when they last existed. At first they
+	// are those that its containers were made with; nil before the first look.
 	Contents map[pod.ObjectKey]uint64
 
 	// Change is what the containers have yet to be restarted for; nil for nothing.
