@@ -52,9 +52,9 @@ func reject(reason, format string, args ...any) pod.Verdict {
 	return pod.Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// pressure refuses pods that would make it worse, as the kubelet's eviction manager does:
-// under pressure of memory alone those of BestEffort that do not tolerate its taint, else all
-// but critical ones.
+// pressure refuses pods that would make the pressure worse, as the kubelet's eviction manager
+// does. Under memory pressure alone it refuses BestEffort pods that do not tolerate the taint
+// for it, otherwise all but critical pods.
 func pressure(n *Node, p *v1.Pod) pod.Verdict {
 	if n.Pressure == nil || pod.IsCritical(p) {
 		return pod.Verdict{}

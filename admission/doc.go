@@ -9,12 +9,12 @@
 // Admit and AdmitResize are pure: they depend only on their arguments. Gate adds the
 // node's facts, has the devices of device plugins allocated, and counts rejections.
 //
-// The kubelet also checks, and podd need not: node-declared features (podd has all of
-// them), its feature gates, and shutdown of the node, which admission does not know.
+// The kubelet also checks node-declared features (podd has all of them), its feature
+// gates, and the node's shutdown, which admission does not know. podd need not check
+// these.
 //
-// Every static pod is critical to the kubelet, whatever its priority, and only a
-// pod of lower priority, both given, may be pre-empted by it. On a node without
-// an apiserver a pod that does not fit is therefore rejected with
-// UnexpectedAdmissionError, not with OutOfcpu: no victims were found. podd says
-// the same.
+// The kubelet treats every static pod as critical, whatever its priority. A static pod
+// may pre-empt only a pod of lower priority, and only if both have a priority. On a node
+// without an apiserver, a pod that does not fit is therefore rejected with
+// UnexpectedAdmissionError, not with OutOfcpu: no victims were found. podd says the same.
 package admission

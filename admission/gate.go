@@ -11,9 +11,9 @@ import (
 // Devices gives pods the devices of device plugins. Its methods must not block.
 type Devices interface {
 	// Admit gives a pod the devices that it requests. The error says why it cannot have
-	// them; waits, if it is not empty, what has to happen before that is known.
+	// them. If waits is not empty, it says what has to happen before that is known.
 	Admit(p *v1.Pod) (waits string, err error)
-	// Release takes from a pod what it has.
+	// Release takes all devices from a pod.
 	Release(uid pod.UID)
 }
 
@@ -31,9 +31,9 @@ func NewGate(node *Node, devices Devices, reg prometheus.Registerer) *Gate {
 	return &Gate{node: node, devices: devices, metrics: newMetrics(reg)}
 }
 
-// Admit is Admit for this node. Devices come last: what is rejected for another reason
-// reserves none. (The kubelet allocates before its predicates; a pod that fails both has the
-// other reason there.)
+// Admit is Admit for this node. Devices come last, so that a pod rejected for another reason
+// reserves none. (The kubelet allocates before its predicates and therefore gives the other
+// reason for a pod that fails both.)
 func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	v := Admit(g.node, p, others)
 	if (v.Reason == ReasonNodeAffinity || v.Reason == ReasonTaints) && g.node.Reread != nil && !pod.IsStatic(p) {

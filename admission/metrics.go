@@ -18,8 +18,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"reason"})}
 }
 
-// rejected counts a rejection. Resources but for the four that every node has are
-// named by users, or many, and would make a label without bound.
+// rejected counts a rejection. Every node has the same four resources. Users name the
+// others, or there are many, so each of those would add a label without bound.
 func (m *metrics) rejected(reason string) {
 	if name, ok := strings.CutPrefix(reason, reasonInsufficient); ok {
 		switch v1.ResourceName(name) {

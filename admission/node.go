@@ -16,19 +16,19 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Taints []v1.Taint
-	// Seen returns the Node as the cluster has it, whose labels and taints count instead: there,
-	// others change them. It returns nil as long as none was seen: pods of the
-	// cluster are then not compared, since the scheduler did that when it bound them, and a
-	// node that boots would reject what ran on it. What it returns is only read. It must not
-	// block. NoCluster is for none.
+	// Seen returns the Node as the cluster has it. Its labels and taints take precedence,
+	// because others change them in the cluster. Seen returns nil until a Node was seen. Pods of
+	// the cluster are then not compared: the scheduler did that when it bound them, and a node
+	// that boots would reject what ran on it. The result is only read. Seen must not block. A
+	// node without a cluster uses NoCluster.
 	Seen func() *v1.Node
-	// Reread has the Node of Seen read again before a pod of the cluster is rejected by it. It
-	// returns what the pod waits for until that is done, and empty then. It must not block.
-	// NoReread is for none.
+	// Reread reads the Node of Seen again before the Node is used to reject a pod of the
+	// cluster. It returns what the pod waits for until that is done, and then empty. It must
+	// not block. A node without a cluster uses NoReread.
 	Reread func(uid pod.UID) (waits string)
-	// Allocatable is what pods may request together: cpu, memory, pods and
-	// whatever else the node has. A resource with a slash in its name that is
-	// not in it is not the node's to count.
+	// Allocatable is what pods may request together: cpu, memory, pods and whatever else
+	// the node has. The node does not count a resource with a slash in its name that is
+	// not in it.
 	Allocatable v1.ResourceList
 	Sysctls     Sysctls
 	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict.
@@ -66,8 +66,8 @@ func (n *Node) object(p *v1.Pod) *v1.Node {
 	return node
 }
 
-// Labels are a node's own, as the kubelet sets them, with those that the
-// operator gave, which win.
+// Labels are a node's own, as the kubelet sets them, and those that the operator gave.
+// The operator's win.
 func Labels(name string, given map[string]string) map[string]string {
 	all := map[string]string{
 		v1.LabelHostname:          name,

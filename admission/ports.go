@@ -8,13 +8,13 @@ import (
 	"podd/internal/pod"
 )
 
-// portHolder returns who has a host port that p asks for; nil for nobody.
+// portHolder returns the pod that has a host port that p asks for; nil for none.
 func portHolder(p *v1.Pod, others []*v1.Pod) (*v1.Pod, pod.HostPort) {
 	return firstHolder(p, others, pod.HostPort.Meets)
 }
 
-// sharedPort says of a pod that is admitted which of its host ports another one takes a
-// part of, or loses a part to; "" for none. The kubelet admits such a pod without a word.
+// sharedPort names a host port of an admitted pod that another pod takes a part of, or
+// loses a part to; "" for none. The kubelet admits such a pod without a word.
 func sharedPort(p *v1.Pod, others []*v1.Pod) string {
 	holder, port := firstHolder(p, others, pod.HostPort.Overlaps)
 	if holder == nil {

@@ -40,8 +40,8 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 	return v
 }
 
-// inWords says for people what upstream's sentence does not: what the pod asks
-// for, and what there is.
+// inWords adds, for people, what upstream's sentence does not say: what the pod asks for,
+// and what the node has.
 func inWords(short []shortage) string {
 	var b strings.Builder
 	for i, s := range short {
@@ -154,9 +154,9 @@ func (n needs) String() string {
 	return b.String()
 }
 
-// freed is what the end of a pod counts for, as upstream counts here: of a pod
-// that names resources of its own, those alone, and overhead only of what is
-// requested besides (pkg/api/v1/resource).
+// freed is what the end of a pod counts for, as upstream counts it here
+// (pkg/api/v1/resource). If a pod names resources of its own, only those count. Overhead
+// counts only for resources that are also requested.
 func freed(p *v1.Pod, name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1

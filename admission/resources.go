@@ -12,8 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// shortage is a resource of which the node has too little left, in the units of
-// amount.
+// shortage is a resource that the node has too little of, in the units of amount.
 type shortage struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64
@@ -54,8 +53,9 @@ func shortages(n *Node, p *v1.Pod, others []*v1.Pod) []shortage {
 	return all
 }
 
-// withoutClaimed is a pod without what a ResourceClaim stands for: the scheduler has counted
-// its devices, and the node has none of that resource (upstream's removeMissingExtendedResources).
+// withoutClaimed returns a pod without the extended resources that a ResourceClaim stands for. The
+// scheduler has counted their devices, and the node has none of that resource (upstream's
+// removeMissingExtendedResources).
 func withoutClaimed(p *v1.Pod) *v1.Pod {
 	if p.Status.ExtendedResourceClaimStatus == nil {
 		return p
@@ -67,8 +67,8 @@ func withoutClaimed(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// requests is what a pod needs of the node by upstream's sum, without what its
-// containers ask of kinds that the node does not count.
+// requests is what a pod needs of the node by upstream's sum, without the kinds that its
+// containers ask for and the node does not count.
 func requests(n *Node, p *v1.Pod) v1.ResourceList {
 	sum := resource.PodRequests(withoutClaimed(p), resource.PodResourcesOptions{ExcludeOverhead: true})
 	for name := range sum {

@@ -33,10 +33,10 @@ type Sysctls struct {
 	names, prefixes map[string]sysctl.Namespace
 }
 
-// NewSysctls allows the safe ones of a kernel, whose release is as uname -r
-// prints it, and what the operator allows besides (allowedUnsafeSysctls): names,
-// or beginnings of names with * at the end. One whose namespace is not known
-// would change the node and is an error.
+// NewSysctls allows a kernel's safe sysctls, and those that the operator allows in
+// addition (allowedUnsafeSysctls): names, or beginnings of names with * at the end.
+// release is the kernel's, as uname -r prints it. A sysctl in an unknown namespace would
+// change the node and is an error.
 func NewSysctls(release string, unsafe []string) (Sysctls, error) {
 	s := Sysctls{names: map[string]sysctl.Namespace{}, prefixes: map[string]sysctl.Namespace{}}
 	for _, each := range safe {
