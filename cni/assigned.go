@@ -17,7 +17,8 @@ import (
 // maxAssigned bounds what is read of Config.Assigned: a prefix has 18 characters at most.
 const maxAssigned = 64
 
-// ErrAddressesInUse is the class of an assignment that pods with older addresses forbid.
+// ErrAddressesInUse is the class of an assignment that fails because pods have older
+// addresses.
 var ErrAddressesInUse = errors.New("pods of this node have addresses of another network")
 
 // cidr is where pods get their addresses from now: what was configured, or else what the
@@ -60,9 +61,10 @@ func readStart(path string, limit int) (string, error) {
 	return string(text[:read]), nil
 }
 
-// Await has the network wait for the cluster's assignment (Assign), unless there was one,
-// also in an earlier run: until then SetUp makes no network. What pods of an earlier
-// network have is left alone. It does nothing if the pod CIDR was configured.
+// Await makes the network wait for the cluster's assignment (Assign): until then SetUp
+// makes no network. It does not wait if there was an assignment, even in an earlier run,
+// or if the pod CIDR was configured. It leaves alone what pods of an earlier network
+// have.
 func (n *Network) Await() error {
 	if n.cfg.PodCIDR.IsValid() || n.cfg.Assigned == "" || there(n.cfg.Assigned) {
 		return nil
@@ -80,8 +82,8 @@ func (n *Network) record(text string) error {
 	return nil
 }
 
-// Unassign removes what Await and Assign have recorded, as the node is in no cluster. The
-// network stays as it is until the next SetUp.
+// Unassign removes what Await and Assign have recorded, because the node is in no
+// cluster. The network stays as it is until the next SetUp.
 func (n *Network) Unassign() error {
 	if err := os.Remove(n.cfg.Assigned); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the pod CIDR that a cluster had assigned: %w", err)
@@ -89,12 +91,12 @@ func (n *Network) Unassign() error {
 	return nil
 }
 
-// Assign makes the network that of the first IPv4 one of cidrs, which the cluster has given
-// to this node, and remembers it for later starts. Nothing is done if it is that already, and
-// where the administrator's own configuration takes precedence. While pods have addresses
-// outside of it, the error is of class ErrAddressesInUse and nothing has changed: the bridge
-// would lose the address by which they reach others. It must not be called concurrently with
-// SetUp.
+// Assign sets the network to the first IPv4 prefix of cidrs, which the cluster has given to
+// this node, and remembers it for later starts. It does nothing if the network is that
+// already, or if the administrator's own configuration takes precedence. While pods have
+// addresses outside of the prefix, Assign changes nothing and its error is of class
+// ErrAddressesInUse: the bridge would lose the address by which these pods reach others. It
+// must not be called concurrently with SetUp.
 func (n *Network) Assign(ctx context.Context, cidrs []netip.Prefix) error {
 	if n.cfg.PodCIDR.IsValid() {
 		return fmt.Errorf("pod CIDR %s was configured (--pod-cidr): %v of the cluster cannot be used", n.cfg.PodCIDR, cidrs)
@@ -146,8 +148,9 @@ func (n *Network) leasesOutside(cidr netip.Prefix) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// withdraw removes the configuration of an earlier network, for which no pod can be
-// started any more, unless pods have addresses of it, which only it can release.
+// withdraw removes the configuration of an earlier network, so that no more pods start in
+// it. It keeps the configuration while pods have addresses of that network: they cannot
+// be released without it.
 func (n *Network) withdraw() error {
 	held, err := n.leasesOutside(netip.Prefix{})
 	if err != nil || len(held) > 0 {
@@ -159,8 +162,8 @@ func (n *Network) withdraw() error {
 	return nil
 }
 
-// keeps says whether the network of an earlier start stays, because pods still have addresses
-// of it: the node has left its cluster, for example, and its pods run on.
+// keeps says whether the network of an earlier start stays because pods still have addresses
+// of it. For example, the node has left its cluster, and its pods run on.
 func (n *Network) keeps(cidr netip.Prefix) (bool, error) {
 	if n.cfg.PodCIDR.IsValid() || !there(n.cfg.confFile()) {
 		return false, nil

@@ -9,9 +9,9 @@ import (
 	"net/netip"
 )
 
-// bridge is the network's bridge as the machine has it. podd makes it, before the
-// plugin would, and writes its own name on it (the interface's alias): what has
-// not that name is somebody else's.
+// bridge is the network's bridge as the machine has it. podd makes it, before the plugin
+// would, and writes its own name on it (the interface's alias). A bridge without that
+// name belongs to somebody else.
 type bridge struct {
 	// there: an interface of that name exists.
 	there bool

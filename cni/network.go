@@ -95,8 +95,8 @@ func (n *Network) SetUp(ctx context.Context) error {
 }
 
 // TearDown removes what SetUp and the plugins created, including the bridge if podd
-// created it; remark says what stays and why. No pod of this network may be left. If
-// the bridge belongs to another podd, so does the rest, and nothing is removed.
+// created it; remark says what stays and why. No pod of this network may be left. If the
+// bridge belongs to another podd, so does the rest, and TearDown removes nothing.
 func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
 	b, err := n.inspectBridge(ctx)
 	if err != nil {

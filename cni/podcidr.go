@@ -25,8 +25,8 @@ type RuntimeConfig interface {
 	UpdateRuntimeConfig(ctx context.Context, podCIDR string) error
 }
 
-// retryPodCIDR is the time between attempts to take up a podCIDR that was refused: what
-// forbids it are pods that end some time. The kubelet tries again with each status, as often.
+// retryPodCIDR is the time between attempts to apply a podCIDR that was refused: the pods
+// that forbid it end at some time. The kubelet tries again with each status, as often.
 const retryPodCIDR = 10 * time.Second
 
 // PodCIDRConfig configures a PodCIDR. One of Network and Runtime is set.
@@ -35,16 +35,17 @@ type PodCIDRConfig struct {
 	Runtime RuntimeConfig
 	// Configured is the network of --pod-cidr, which is used instead; zero for none.
 	Configured netip.Prefix
-	// Settled blocks until the runtime has read what Assign has changed. Changed is called then, and
-	// when NotReady has another answer; it must not block.
+	// Settled blocks until the runtime has read what Assign has changed. Changed is called then,
+	// and when NotReady changes its answer; it must not block.
 	Settled func(ctx context.Context)
 	Changed func()
 	Log     *slog.Logger
 }
 
-// PodCIDR brings the podCIDRs of the Node, which the cluster's controllers write, to the
-// network of the pods: to the bundled one, unless --pod-cidr says what that has, and to
-// another runtime by CRI, as a kubelet does (UpdateRuntimeConfig). Create it with NewPodCIDR.
+// PodCIDR applies the podCIDRs of the Node, which the cluster's controllers write, to the
+// network of the pods. It sets those of the bundled network, unless --pod-cidr does, and
+// passes them to another runtime by CRI, as a kubelet does (UpdateRuntimeConfig). Create it
+// with NewPodCIDR.
 type PodCIDR struct {
 	cfg  PodCIDRConfig
 	poke wake.Signal
@@ -57,7 +58,7 @@ type PodCIDR struct {
 // NewPodCIDR returns a PodCIDR that has seen no Node.
 func NewPodCIDR(cfg PodCIDRConfig) *PodCIDR { return &PodCIDR{cfg: cfg, poke: wake.New()} }
 
-// Seen is told of each version of the Node. It never blocks.
+// Seen gets each version of the Node. It never blocks.
 func (p *PodCIDR) Seen(of *v1.Node) {
 	given := of.Spec.PodCIDRs
 	if len(given) == 0 && of.Spec.PodCIDR != "" {
@@ -80,7 +81,7 @@ func (p *PodCIDR) NotReady() error {
 	return p.err
 }
 
-// Run takes up what the Node says until ctx ends.
+// Run applies what the Node says until ctx ends.
 func (p *PodCIDR) Run(ctx context.Context) error {
 	var taken []string
 	var retry <-chan time.Time
@@ -125,8 +126,8 @@ func (p *PodCIDR) tell(err error) {
 	}
 }
 
-// take takes up the podCIDRs. again says that these have been taken up before: the network
-// only looks whether it is still there.
+// take applies the podCIDRs. again says that they were applied before: the network then
+// only checks whether it still exists.
 func (p *PodCIDR) take(ctx context.Context, given []string, again bool) error {
 	if p.cfg.Network == nil {
 		return p.cfg.Runtime.UpdateRuntimeConfig(ctx, strings.Join(given, ","))

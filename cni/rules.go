@@ -17,11 +17,10 @@ import (
 // closed to them, packets that leave the pod CIDR get the node's address, and
 // packets of pods may be forwarded. They go in by nftables, atomically, or by
 // iptables where there is no nft.
-//
-// Loopback has to be closed: for localhost:hostPort portmap sets route_localnet on
-// the bridge, and from then on the kernel takes packets for 127/8 from it, which a
-// pod with CAP_NET_RAW can make (CVE-2020-8558), and packets from 127/8 that no
-// answer can follow. Before any DNAT, hence in raw. IPv6 has no such switch: the
+// Loopback has to be closed. For localhost:hostPort portmap sets route_localnet on the
+// bridge. From then on the kernel takes packets for 127/8 from the bridge, which a pod
+// with CAP_NET_RAW can make (CVE-2020-8558), and packets from 127/8 that no answer can
+// follow. The rules come before any DNAT, hence in raw. IPv6 has no such switch: the
 // kernel drops what comes for or from ::1 over a wire (RFC 4291, 2.5.3).
 type rules struct {
 	bridge string
@@ -129,8 +128,8 @@ func (r *rules) forwards() [][]string {
 	}
 }
 
-// accept adds the forward rules only where the FORWARD chain of iptables has a
-// say: a policy of DROP (Docker sets it) or rules of others (ufw and friends).
+// accept adds the forward rules only if the FORWARD chain of iptables could drop packets:
+// by a policy of DROP (Docker sets it) or by rules of others (ufw and friends).
 func (r *rules) accept(ctx context.Context) error {
 	if r.find("iptables") == "" {
 		return nil
@@ -158,7 +157,7 @@ func filters(listing string) bool {
 	return false
 }
 
-// ensure adds a rule (-A or -I) unless it is there. where is [-t table] chain.
+// ensure adds a rule (-A or -I) unless it exists. where is [-t table] chain.
 func (r *rules) ensure(ctx context.Context, how string, where, rule []string) error {
 	if _, err := r.iptables(ctx, "-C", where, rule); err == nil {
 		return nil
@@ -204,8 +203,8 @@ func (r *rules) removeShared(ctx context.Context) {
 	r.removeAll(ctx, natPostrouting, r.masquerade())
 }
 
-// removePortmap removes the tables that portmap never removes, once no hostPort
-// of anybody is in them: another CNI user's would be in the same.
+// removePortmap removes the tables that portmap never removes, once they hold no hostPort
+// rules. Another CNI user's rules would be in the same tables.
 func (r *rules) removePortmap(ctx context.Context, nft string) {
 	for _, family := range []string{"ip", "ip6"} {
 		out, err := r.run(ctx, "", nft, "list", "table", family, "cni_hostport")
@@ -215,7 +214,7 @@ func (r *rules) removePortmap(ctx context.Context, nft string) {
 	}
 }
 
-// removeAll deletes a rule as often as it is there.
+// removeAll deletes a rule until no copy of it is left.
 func (r *rules) removeAll(ctx context.Context, where, rule []string) {
 	for ctx.Err() == nil {
 		if _, err := r.iptables(ctx, "-D", where, rule); err != nil {

@@ -17,7 +17,7 @@ type Packet struct {
 	FromMAC, ToMAC net.HardwareAddr
 	From, To       netip.AddrPort
 	Text           string
-	// Tagged puts it into VLAN 0, of which the kernel takes the tag off.
+	// Tagged puts the packet into VLAN 0; the kernel removes that tag.
 	Tagged bool
 }
 
@@ -102,10 +102,10 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// Knock sends frames on an interface, in order, and returns which addresses
-// answered a SYN from the port of the last frame. That is a SYN over IPv4 that is
-// answered: then those before it have been taken or dropped. It is an error if it
-// is not, within ten seconds.
+// Knock sends frames on an interface, in order, and returns the addresses that answered a
+// SYN from the port of the last frame. The last frame must be a SYN over IPv4 that gets
+// an answer: by then the frames before it have been taken or dropped. It is an error if
+// no answer comes within ten seconds.
 func Knock(iface string, frames [][]byte) (answered []netip.AddrPort, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(toNetwork(unix.ETH_P_ALL)))
 	if err != nil {
@@ -150,8 +150,8 @@ func Knock(iface string, frames [][]byte) (answered []netip.AddrPort, err error)
 	return answered, fmt.Errorf("%v did not answer, so this shows nothing", control)
 }
 
-// synAck is who says with a frame that a connection may be had, and to which
-// port; 0 if the frame says something else.
+// synAck returns the address that accepts a connection by this frame, and the port that
+// asked for it; 0 if the frame says something else.
 func synAck(frame []byte) (from netip.AddrPort, to uint16) {
 	if len(frame) < 14 {
 		return from, 0

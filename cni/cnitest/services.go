@@ -20,13 +20,13 @@ type Services struct {
 	ipv6   bool
 	tcp    map[string]net.Listener
 	udp    map[string]int // sockets
-	// port is what the last Frames came from; another each time, for an answer may
-	// be repeated.
+	// port is the source port of the last Frames. Each call takes another, because an
+	// answer may be repeated.
 	port uint16
 }
 
-// The names of the services in what Reached returns; of what has "control" in
-// its name each one must be there.
+// The names of the services in what Reached returns. Each one with "control" in its name
+// must be reached.
 const (
 	loopback     = "127.0.0.1"
 	loopback6    = "[::1]"
@@ -111,8 +111,8 @@ func (s *Services) Frames(podMAC net.HardwareAddr, pod netip.Addr, hostPort uint
 	return frames
 }
 
-// Reached is what of the services got something since the last call, beside the
-// controls, with what Knock returned; an error if a control did not.
+// Reached returns the services, except the controls, that got something since the last
+// call. answered is what Knock returned. It is an error if a control got nothing.
 func (s *Services) Reached(answered []netip.AddrPort) ([]string, error) {
 	var reached []string
 	for _, who := range answered {
