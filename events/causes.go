@@ -21,10 +21,10 @@ func ContainerOf(e *v1.Event) string {
 	return strings.TrimSuffix(after, "}")
 }
 
-// Causes are, by container, what the API's status has no field for: what the
-// probe or hook said for which a container was stopped, and what the probe says
-// that keeps a running one from being ready. Who has ended for a reason of its
-// own has none. Events that were forgotten or held back tell nothing.
+// Causes returns, by container, what the API's status has no field for: the output of the
+// probe or hook that had a container stopped, and of the probe that keeps a running one
+// from being ready. A container that ended for a reason of its own has none. Forgotten or
+// held back events contribute nothing.
 func (r *Recorder) Causes(p *v1.Pod) map[string]string {
 	return causes(p, r.List(Filter{UID: p.UID}))
 }

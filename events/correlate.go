@@ -7,13 +7,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The rules by which many events are told as few, client-go's (tools/record,
-// EventCorrelator), which users of kubectl describe know.
+// These rules combine many events into few. They are client-go's (tools/record,
+// EventCorrelator), and users of kubectl describe know them.
 const (
 	// combinedPrefix begins the message of an event that stands for many.
 	combinedPrefix = "(combined from similar events): "
-	// mostAlike is how many messages of one kind are told each by itself, from
-	// there on they are combined; alikeFor is after which pause that is forgotten.
+	// mostAlike is how many messages of one kind get an event of their own; further ones
+	// are combined. alikeFor is the pause after which that is forgotten.
 	mostAlike = 9
 	alikeFor  = 10 * time.Minute
 	// newBurst and newEvery bound new events about one thing. client-go counts
@@ -41,8 +41,8 @@ type similar struct {
 	last     time.Time
 }
 
-// alikeLocked says whether an event is to be combined with others of its kind: it
-// says something new again, after many that did.
+// alikeLocked says whether to combine an event with others of its kind: its message is
+// new again, after many new ones.
 func (h *history) alikeLocked(k kind, message string, now time.Time) bool {
 	s := h.kinds[k]
 	if s == nil {

@@ -2,8 +2,8 @@
 // upstream's kubelet would send to an apiserver, for podd events,
 // podd ps --events and the log.
 //
-// It owns the ring buffer, the aggregation of repeats and the limits. When an event
-// happens and what it is called is decided elsewhere.
+// It owns the ring buffer, the aggregation of repeats and the limits. Other packages
+// decide when an event happens and what it is called.
 //
 // # Promises
 //
@@ -13,11 +13,11 @@
 //     pods, or else of the pod that has most.
 //   - A repeat (same object, type, reason and message) is not a new event: its
 //     count and last time are updated.
-//   - Of one object and reason nine messages are events of their own; further ones
-//     are repeats of one combined event with the newest message, until there was
-//     none for ten minutes.
-//   - New events about one thing, a pod or a container, are at most 25, and one
-//     more every five minutes. Repeats are not counted against that.
+//   - Nine messages of one object and reason are events of their own. Further ones
+//     are repeats of one combined event with the newest message, until none came for
+//     ten minutes.
+//   - One thing, a pod or a container, gets at most 25 new events, and one more every
+//     five minutes. Repeats do not count against that.
 //   - Recording never blocks and never fails. Any goroutine may record and list at
 //     any time; returned events are immutable.
 package events

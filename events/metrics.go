@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxReasons bounds the label values of the counter. Reasons come from the code
-// and are few; the bound is for the one that is one day made from data.
+// maxReasons bounds the label values of the counter. Reasons come from the code and are
+// few; the bound protects against one that is made from data some day.
 const maxReasons = 100
 
 // Why an event is not there (any more).

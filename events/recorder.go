@@ -126,9 +126,9 @@ func (r *Recorder) ContainerEvent(p *v1.Pod, container, eventType, reason, messa
 	}, eventType, reason, message)
 }
 
-// ManifestEvent is Event for a pod that does not run because its manifest is
-// wrong: only names are known of it, or the manifest's own. Events of manifests
-// share one pod's bound. They are not logged: podconfig has said it.
+// ManifestEvent is Event for a pod that does not run because its manifest is wrong: only
+// the pod's names are known, or the manifest's own. Events of manifests share one pod's
+// bound. They are not logged, because podconfig has logged the mistake.
 func (r *Recorder) ManifestEvent(namespace, name, eventType, reason, message string) {
 	r.record(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
 		eventType, reason, message)
@@ -225,7 +225,7 @@ func (r *Recorder) event(object v1.ObjectReference, n news, now time.Time) *v1.E
 }
 
 // Gone says that nothing more happens to a pod: its events are the first to go when
-// there is no room for others'. An event after all takes that back.
+// another pod needs the room. A later event of the pod takes that back.
 func (r *Recorder) Gone(uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,9 +234,9 @@ func (r *Recorder) Gone(uid pod.UID) {
 	}
 }
 
-// makeRoomLocked drops the oldest event of pods that are gone, or else of the pod
-// that has most, so that a pod with few events keeps them whatever the others do.
-// Among equals the pod whose oldest event is oldest loses it.
+// makeRoomLocked drops the oldest event of pods that are gone, or else of the pod that
+// has most, so that a pod with few events keeps them whatever the others do. Among
+// equals, the oldest event goes.
 func (r *Recorder) makeRoomLocked() {
 	var uid pod.UID
 	var loser *history
@@ -268,9 +268,9 @@ func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
 	}
 }
 
-// levelLocked says how loud an event is: Warnings warn, Normal ones are said by
-// whoever caused them, repeats are quiet for logEvery, and a pod that used up
-// its allowance of lines is quiet altogether.
+// levelLocked chooses an event's log level. Warnings warn. Normal events are at Debug,
+// because the code that caused them logs them. Repeats are at Debug for logEvery. A pod
+// that used up its allowance of lines logs at Debug only.
 func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
 	if e.event.Type != v1.EventTypeWarning || now.Sub(e.logged) < logEvery {
 		return slog.LevelDebug

@@ -27,7 +27,8 @@ const (
 	// tooOld is when the apiserver itself forgets an event (--event-ttl).
 	tooOld = time.Hour
 	// patience is how long an event of type Normal waits at most while the node is in a
-	// rush; lookAgain is when it is seen that there is none any more.
+	// rush; lookAgain is the interval at which the Uploader checks whether the rush is
+	// over.
 	patience  = 10 * time.Second
 	lookAgain = time.Second
 )
@@ -35,8 +36,8 @@ const (
 // uploadRetry is the time between attempts while the apiserver does not answer.
 var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
 
-// Uploader sends a Recorder's events to an apiserver: each as it is by then, however often
-// it was repeated meanwhile. Create it with NewUploader, and Run it once.
+// Uploader sends a Recorder's events to an apiserver. It sends the newest version of each,
+// however often it was repeated meanwhile. Create it with NewUploader, and Run it once.
 type Uploader struct {
 	recorder *Recorder
 	client   Client
@@ -119,15 +120,15 @@ func (u *Uploader) Run(ctx context.Context) error {
 	}
 }
 
-// sendAll sends what the apiserver does not have, and stops at the first event for which it
-// does not answer. waiting says that events are left that can wait.
+// sendAll sends what the apiserver does not have, and stops at the first event that gets no
+// answer. waiting says that events are left that can wait.
 func (u *Uploader) sendAll(ctx context.Context) (waiting bool, err error) {
 	all := u.recorder.List(Filter{})
 	there := make(map[string]bool, len(all))
 	for _, e := range all {
 		id := e.Namespace + "/" + e.Name
 		there[id] = true
-		// Without a UID it is about a manifest, of which the apiserver has no pod.
+		// Without a UID it is about a manifest; the apiserver has no pod for that.
 		if e.InvolvedObject.UID == "" || u.sent[id] == e || time.Since(e.LastTimestamp.Time) > tooOld {
 			continue
 		}
@@ -151,8 +152,8 @@ func (u *Uploader) sendAll(ctx context.Context) (waiting bool, err error) {
 	return waiting, nil
 }
 
-// send sends one event. One that the apiserver refuses, because its namespace is being
-// deleted say, is not sent again: that would not change.
+// send sends one event. If the apiserver refuses it, for example because its namespace is
+// being deleted, send does not repeat it: that would not change the answer.
 func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
 	var err error
 	if known {
@@ -172,9 +173,9 @@ func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
 	return err
 }
 
-// ofNode returns an event of the node with the UID that its Node has, by which it is found
-// (kubernetes/kubernetes#139921; the kubelet of 1.36 gives the name). Before the Node is
-// known it has the Recorder's.
+// ofNode returns an event of the node with the UID of its Node object, by which the event
+// is found (kubernetes/kubernetes#139921; the kubelet of 1.36 gives the name). Until the
+// Node is known, the event keeps the Recorder's UID.
 func (u *Uploader) ofNode(e *v1.Event) *v1.Event {
 	node := u.node()
 	if e.InvolvedObject.Kind != "Node" || node == nil || node.UID == "" || node.Name != e.InvolvedObject.Name {
