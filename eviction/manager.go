@@ -30,19 +30,19 @@ const (
 	hardGrace = time.Second
 	// eventEvery is how often the same attempt is an event.
 	eventEvery = time.Minute
-	// emptyReclaimBackoff is the time until something is reclaimed again after there was nothing, unless
-	// a pod was evicted meanwhile: a disk may stay full for long, and listing all images
-	// and containers every ten seconds would find nothing either.
+	// emptyReclaimBackoff is the time until something is reclaimed again after there was nothing,
+	// unless a pod was evicted meanwhile. A disk may stay full for long, and listing all images and
+	// containers every ten seconds would not find more.
 	emptyReclaimBackoff = 30 * time.Second
-	// measuring bounds the measurement of the pods, reclaiming what is reclaimed at once.
+	// measuring bounds the measurement of the pods, reclaiming one call of Reclaim.
 	measuring  = 30 * time.Second
 	reclaiming = 4 * time.Minute
 )
 
 // Node measures the node and gives back what nobody needs.
 type Node interface {
-	// Observe measures some signals. Those that it cannot measure are missing, and logged
-	// by it.
+	// Observe measures some signals. It leaves out those that it cannot measure, and logs
+	// them.
 	Observe(ctx context.Context, signals []threshold.Signal) Observations
 	// SeparateImages says whether the runtime has a file system of its own.
 	SeparateImages(ctx context.Context) bool
@@ -55,13 +55,12 @@ type Node interface {
 type Pods interface {
 	// Active returns the pods that have not ended; the slice is the caller's.
 	Active() []*v1.Pod
-	// Usage measures what they use of a resource; it blocks until it is measured, or ctx
-	// ends.
+	// Usage measures how much of a resource the pods use; it blocks until that is
+	// measured, or ctx ends.
 	Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName) Usage
 	// Evict ends a pod; false if it has ended, or may not be evicted. It does not block.
 	Evict(uid pod.UID, e pod.Eviction) bool
-	// Released blocks until nothing of a pod is left that takes anything of the node, or
-	// ctx ends.
+	// Released blocks until a pod uses nothing of the node any more, or ctx ends.
 	Released(ctx context.Context, uid pod.UID)
 }
 
@@ -201,15 +200,15 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 		if m.evict(ctx, t, seen) {
 			return 0
 		}
-		// Nobody can be evicted. Upstream stops here; but what nobody needs on a disk is
-		// to be removed also while the machine is short of memory.
+		// No pod can be evicted. Upstream stops here; podd still removes what nobody
+		// needs on a disk while the machine is short of memory.
 	}
 	return period
 }
 
 func isDisk(s threshold.Signal) bool { return s.Condition() == v1.NodeDiskPressure }
 
-// arm has the kernel tell when memory runs short before the next look.
+// arm makes the kernel report a shortage of memory before the next look.
 func (m *Manager) arm(seen Observations) {
 	if m.cfg.Alarm == nil {
 		return
@@ -280,7 +279,7 @@ func (m *Manager) reclaim(ctx context.Context, t *threshold.Threshold) (freed, r
 	return freed, m.state.relieved(m.cfg.Node.Observe(ctx, m.state.signals()))
 }
 
-// evict evicts one pod, and waits for its end; false if there is none that it may evict.
+// evict evicts one pod, and waits for its end; false if it may evict none.
 func (m *Manager) evict(ctx context.Context, t *threshold.Threshold, seen Observations) bool {
 	pods := slices.DeleteFunc(m.cfg.Pods.Active(), pod.IsCritical)
 	if len(pods) == 0 {

@@ -46,8 +46,8 @@ func NewMeter(cfg MeterConfig) *Meter {
 	return &Meter{cfg: cfg, failures: map[string]logonce.Failure{}}
 }
 
-// measures are the ways to measure signals, each with those that it measures at once, and the name
-// of that in the log.
+// measures are the ways to measure signals: each with the signals that it measures at once, and
+// its name in the log.
 var measures = []struct {
 	name    string
 	signals []threshold.Signal
@@ -85,7 +85,7 @@ func (m *Meter) memory(_ context.Context, out Observations, signals []threshold.
 	return err
 }
 
-// podsMemory has nothing as long as there is no pod, or no limit.
+// podsMemory measures nothing as long as there is no pod, or no limit.
 func (m *Meter) podsMemory(_ context.Context, out Observations, signals []threshold.Signal) error {
 	read, err := m.cfg.Kernel.Memory(m.cfg.PodsCgroup)
 	if errors.Is(err, kernel.ErrGone) {
@@ -130,8 +130,8 @@ func memoryLeft(m kernel.Memory, at time.Time) Observation {
 	return Observation{Available: int64(m.Limit - min(m.Limit, m.WorkingSet)), Capacity: int64(m.Limit), Time: at}
 }
 
-// fileSystem takes both signals of a file system, of space and of inodes. One without inodes of
-// its own (btrfs) has none.
+// fileSystem sets both signals of a file system: space and inodes. A file system without inodes
+// of its own (btrfs) has no signal for them.
 func fileSystem(out Observations, signals []threshold.Signal, fs *stats.FsStats, at time.Time) {
 	out[signals[0]] = Observation{Available: int64(*fs.AvailableBytes), Capacity: int64(*fs.CapacityBytes), Time: at}
 	if *fs.Inodes > 0 {

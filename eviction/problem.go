@@ -36,7 +36,7 @@ func (s *state) problems(before []pod.Problem, d decision, seen Observations, no
 	return all
 }
 
-// hints say what to do.
+// hints tell the operator what to do.
 var hints = map[v1.NodeConditionType]string{
 	v1.NodeMemoryPressure: "pods of a cluster are evicted until there is enough; the node's own pods are not: end one of them, or lower its use",
 	v1.NodeDiskPressure:   "unused images and ended containers are removed, and pods of a cluster evicted, until there is enough; free space, or lower evictionHard",

@@ -16,7 +16,7 @@ import (
 // Usage is what pods use, by UID. A pod that is missing in it could not be measured.
 type Usage map[pod.UID]*stats.PodStats
 
-// What of a pod's storage counts.
+// part is the part of a pod's storage that counts.
 type part int
 
 const (
@@ -25,7 +25,7 @@ const (
 	localVolumes
 )
 
-// partsOf returns what of a pod is on the file system that a signal is about.
+// partsOf returns the parts of a pod's storage that are on the file system of a signal.
 func partsOf(s threshold.Signal, separateImages bool) part {
 	switch {
 	case !separateImages:
@@ -38,8 +38,8 @@ func partsOf(s threshold.Signal, separateImages bool) part {
 }
 
 // rank sorts pods by the order in which they are evicted for a signal, as upstream does:
-// first those that use more than they request, or whose usage is unknown, then those of low
-// priority, then those that use most above their request. Processes are requested by nobody.
+// first pods that use more than they request, or that have an unknown usage, then those of
+// low priority, then those that use most above their request. No pod requests processes.
 func rank(pods []*v1.Pod, s threshold.Signal, separateImages bool, used Usage) {
 	takes := func(p *v1.Pod, u *stats.PodStats) resource.Quantity { return using(p, u, s, separateImages) }
 	excess := func(p *v1.Pod, u *stats.PodStats) resource.Quantity {
@@ -110,7 +110,7 @@ func request(p *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return q
 }
 
-// using returns what a pod uses of what a signal is about.
+// using returns how much a pod uses of a signal's resource.
 func using(p *v1.Pod, u *stats.PodStats, s threshold.Signal, separateImages bool) resource.Quantity {
 	switch s.Resource() {
 	case v1.ResourceMemory:

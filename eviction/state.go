@@ -25,8 +25,8 @@ type state struct {
 	transition time.Duration
 
 	// since is when each threshold, by its index, was first met; those that are not met
-	// are missing. unresolved are those that were acted on until what is to be reclaimed
-	// is there.
+	// are missing. unresolved are the thresholds that podd acted on, until MinReclaim is
+	// available, too.
 	since      map[int]time.Time
 	unresolved map[int]bool
 	// seen is when each condition was last observed.
@@ -83,8 +83,7 @@ func (s *state) next(o Observations, now time.Time) (d decision) {
 	return d
 }
 
-// relieved says whether no threshold of a disk is met any more, also counting what is to be
-// reclaimed.
+// relieved says whether no threshold of a disk is met any more, with MinReclaim counted.
 func (s *state) relieved(o Observations) bool {
 	return !slices.ContainsFunc(s.thresholds, func(t threshold.Threshold) bool {
 		seen, known := o[t.Signal]

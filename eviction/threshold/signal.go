@@ -7,12 +7,13 @@ import (
 // Signal is what a threshold is about, by the kubelet's name (pkg/kubelet/eviction/api).
 type Signal string
 
-// The signals. Bytes, but for inodes and process IDs.
+// The signals. They are in bytes, except for inodes and process IDs.
 const (
 	// MemoryAvailable is the machine's memory without the working set of everything.
 	MemoryAvailable Signal = "memory.available"
-	// AllocatableMemoryAvailable is what the limit of all pods together leaves of memory;
-	// where the pods are held to it, evictionHard's memory.available counts for it, too.
+	// AllocatableMemoryAvailable is the memory that the limit of all pods together
+	// leaves. If the pods are held to that limit, evictionHard's memory.available counts
+	// for it, too.
 	AllocatableMemoryAvailable Signal = "allocatableMemory.available"
 	// NodeFSAvailable and NodeFSInodesFree are of the file system with the pods' volumes
 	// and logs.
@@ -23,7 +24,8 @@ const (
 	ImageFSAvailable  Signal = "imagefs.available"
 	ImageFSInodesFree Signal = "imagefs.inodesFree"
 	// ContainerFSAvailable and ContainerFSInodesFree are of writable layers. They may be
-	// given and count for nothing, as with the kubelet: layers are where images are.
+	// given and count for nothing, as with the kubelet: the layers are where the images
+	// are.
 	ContainerFSAvailable  Signal = "containerfs.available"
 	ContainerFSInodesFree Signal = "containerfs.inodesFree"
 	// PIDAvailable is how many more tasks the kernel allows.
@@ -46,8 +48,8 @@ type row struct {
 	urgency int
 }
 
-// table has the signals in the order in which the configuration lists them. Package eviction has how
-// each is measured (meter.go).
+// table has the signals in the order in which the configuration lists them. Package eviction knows
+// how to measure each (meter.go).
 var table = []row{
 	{MemoryAvailable, v1.ResourceMemory, v1.NodeMemoryPressure, 1},
 	{NodeFSAvailable, v1.ResourceEphemeralStorage, v1.NodeDiskPressure, 4},

@@ -49,7 +49,7 @@ func (v Value) Of(capacity int64) resource.Quantity {
 	return *resource.NewQuantity(int64(float64(capacity)*float64(v.Part)), resource.BinarySI)
 }
 
-// none says that such a threshold is none: 0% and 100% switch one off, as in the kubelet.
+// none says that the value switches a threshold off: 0% and 100% do, as in the kubelet.
 func (v Value) none() bool { return v.Quantity == nil && (v.Part == 0 || v.Part == 1) }
 
 // Threshold is met while the signal is below the value.
@@ -58,16 +58,16 @@ type Threshold struct {
 	Value  Value
 	// Grace is how long a soft one must have been met; a hard one has none.
 	Grace time.Duration
-	// MinReclaim is by how much the value must be exceeded again once it was met; nil for
-	// nothing.
+	// MinReclaim is how far the available amount must exceed the value again once the
+	// threshold was met; nil for nothing.
 	MinReclaim *Value
 }
 
 // Hard says that it counts at once.
 func (t *Threshold) Hard() bool { return t.Grace == 0 }
 
-// Met says whether it is met with so much available of a capacity; reclaiming that what was
-// to be reclaimed counts.
+// Met says whether the threshold is met with so much available of a capacity. With
+// reclaiming, MinReclaim counts, too.
 func (t *Threshold) Met(available, capacity int64, reclaiming bool) bool {
 	limit := t.Value.Of(capacity)
 	if reclaiming && t.MinReclaim != nil {
@@ -80,7 +80,7 @@ func (t *Threshold) Met(available, capacity int64, reclaiming bool) bool {
 type Settings struct {
 	Hard, Soft, SoftGrace, MinReclaim map[string]string
 	// EnforcePods says that the pods together are held to what is not reserved: a hard
-	// threshold of memory then counts for what that leaves them, too.
+	// threshold of memory then also counts for what that leaves them.
 	EnforcePods bool
 }
 
