@@ -22,10 +22,10 @@ type Options struct {
 	RecursiveReadOnly bool
 }
 
-// Compute returns the API status of the pod that r speaks of. previous is the
-// last status computed for the same UID, or the zero value: after a restart of
-// podd, or for a new pod. Neither argument is changed, and the result shares no
-// memory with previous. A report without a desired pod gives previous back.
+// Compute returns the API status of the pod in r. previous is the last status computed
+// for the same UID, or the zero value: after a restart of podd, or for a new pod. Compute
+// changes neither argument, and the result shares no memory with previous. For a report
+// without a desired pod it returns previous.
 //
 // It implements the rules of the kubelet's generateAPIPodStatus and of its
 // status manager.
@@ -67,9 +67,9 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// unseen is the status of a pod of which nothing is known yet, as the kubelet
-// shows a static pod until it has looked: no condition says what may not be so, and
-// nobody can tell since when.
+// unseen is the status of a pod that podd knows nothing of yet, as the kubelet shows a
+// static pod until it has looked: no condition says what may not be so, and nobody can
+// tell since when.
 func (c *computation) unseen() v1.PodStatus {
 	return v1.PodStatus{
 		ObservedGeneration:    c.pod.Generation,
@@ -95,7 +95,7 @@ func (c *computation) rejected() bool {
 		(len(c.previous.ContainerStatuses) == 0 || c.report.Phase == pod.PhasePending && c.neverBegan())
 }
 
-// neverBegan says that of the status before no container had been made.
+// neverBegan says that the previous status shows no container that had been made.
 func (c *computation) neverBegan() bool {
 	for _, all := range [][]v1.ContainerStatus{c.previous.InitContainerStatuses, c.previous.ContainerStatuses} {
 		for _, cs := range all {
@@ -120,15 +120,15 @@ func (c *computation) rejection() v1.PodStatus {
 	}
 }
 
-// ending says that nothing of the pod is started any more: it is being stopped,
-// or the node ended it.
+// ending says that no part of the pod starts any more: it is being stopped, or the node
+// ended it.
 func (c *computation) ending() bool {
 	return c.report.Phase >= pod.PhaseTerminating || c.report.Failed
 }
 
-// static says that the pod comes from a source that nobody can answer: its
-// manifest, not its end, decides about it. The kubelet writes no terminal phase
-// for those when they are merely stopped.
+// static says that the pod comes from a source without an API object: its manifest, not
+// its end, decides about it. The kubelet writes no terminal phase for static pods that
+// are merely stopped.
 func (c *computation) static() bool { return c.report.Desired.Source != pod.SourceAPIServer }
 
 // startTime never changes once it was published.
@@ -143,8 +143,8 @@ func (c *computation) startTime() *metav1.Time {
 	return &t
 }
 
-// addresses sets hostIP(s) and podIP(s). The addresses of a pod whose sandbox is
-// gone stay: the API wants them of completed pods too.
+// addresses sets hostIP(s) and podIP(s). A pod keeps its addresses when its sandbox is
+// gone: the API wants them of completed pods too.
 func (c *computation) addresses(s *v1.PodStatus) {
 	for _, ip := range c.options.HostIPs {
 		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
@@ -169,8 +169,8 @@ func (c *computation) addresses(s *v1.PodStatus) {
 	s.PodIP = ips[0]
 }
 
-// move gives the status of a pod the node's addresses, of which the pods on its network have
-// theirs.
+// move updates a pod's status with the node's addresses. A pod on the node's network has
+// them as its own.
 func (o Options) move(p *v1.Pod) {
 	s := &p.Status
 	if len(o.HostIPs) == 0 || s.HostIP == "" {
@@ -189,8 +189,8 @@ func (o Options) move(p *v1.Pod) {
 	}
 }
 
-// seconds is the precision in which the API speaks; comparing finer times would
-// call a status changed that reads the same.
+// seconds is the precision of API times. Comparing finer times would find a change in a
+// status that reads the same.
 func seconds(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}

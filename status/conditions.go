@@ -57,8 +57,8 @@ func (c *computation) conditions(s *v1.PodStatus) {
 	}
 }
 
-// told adds a condition as the worker told it. That somebody wanted the pod gone
-// stays true when the worker does not repeat it; a resize is over then.
+// told adds a condition as the worker reported it. If the worker does not repeat it, a
+// disruption stays true, and a resize is over.
 func (c *computation) told(s *v1.PodStatus, t v1.PodConditionType) {
 	now, old := condition(c.report.Conditions, t), condition(c.previous.Conditions, t)
 	switch {
@@ -118,9 +118,9 @@ func (c *computation) restartingSince(v verdict) time.Time {
 	return time.Time{}
 }
 
-// add appends the condition. Its time moves only when its status does. since is
-// the fact that explains the status (zero if there is none: then it is the time
-// of the sync).
+// add appends the condition. Its time moves only when its status does. since is the time
+// of the fact that explains the status; zero if that is unknown, which means the time of
+// the sync.
 func (c *computation) add(s *v1.PodStatus, t v1.PodConditionType, v verdict, since time.Time) {
 	old := condition(c.previous.Conditions, t)
 	at := seconds(since)
@@ -253,8 +253,8 @@ func listed(unknown []string, word string, others []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// sandboxSince: a sandbox is ready from its creation on; there was none from
-// the start of the pod on. When one died nobody recorded.
+// sandboxSince: a sandbox is ready from its creation on; before, there was none from the
+// start of the pod on. Nobody recorded when a sandbox died.
 func (c *computation) sandboxSince(v verdict) time.Time {
 	all := c.report.Observed.Sandboxes
 	switch {
@@ -294,8 +294,8 @@ func (c *computation) initializedSince(s *v1.PodStatus, v verdict) time.Time {
 	return completed
 }
 
-// startedAt is when a container began to run, or the one before it, as far as
-// its status tells; zero if it does not.
+// startedAt is when a container began to run, or the one before it, according to its
+// status; zero if the status does not say.
 func startedAt(cs *v1.ContainerStatus) time.Time {
 	for _, state := range []v1.ContainerState{cs.State, cs.LastTerminationState} {
 		switch {
@@ -320,11 +320,10 @@ func (c *computation) readinessOf(s *v1.PodStatus) []v1.ContainerStatus {
 	return all
 }
 
-// readySince: a pod that nothing probes is ready since its last container
-// started, and unready since the last of the unready ones ended, or else since
-// the pod's start, as one is of which a container never ran. What a probe says is
-// true from the sync on, and after a restart of podd from the start of the
-// container on.
+// readySince: a pod without probes is ready since its last container started. It is
+// unready since the last of the unready containers ended, or else since the pod's start;
+// since the pod's start also if one of its containers never ran. A probe's result is true
+// from the sync on, and after a restart of podd from the start of the container on.
 func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
 	var started, ended time.Time
 	running, neverRan := false, false

@@ -81,9 +81,9 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 	return s
 }
 
-// stillWaiting keeps showing a reason (back-off, a hook that failed) that is over
-// until the successor of the same dead container is made: being started again is
-// no news of its end.
+// stillWaiting keeps showing a waiting reason (back-off, a hook that failed) that is
+// over, until the dead container's successor is made: a new start says nothing new about
+// its end.
 func (c *computation) stillWaiting(s, old *v1.ContainerStatus) {
 	if s.State.Terminated == nil || old == nil || old.ContainerID != s.ContainerID || c.ending() {
 		return
@@ -239,10 +239,10 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 	return s
 }
 
-// restarts is a container's restart count: the attempt, which the worker counts
-// and the runtime keeps (0 where it has none); never less than was shown before,
-// and one more than that for an end which no attempt counts, because nobody saw it
-// or its container was removed.
+// restarts is a container's restart count: the attempt, which the worker counts and the
+// runtime keeps (0 where it has none). It is never less than was shown before. It is one
+// more than that for an end that no attempt counts, because nobody saw it or its
+// container was removed.
 func restarts(attempt int32, old *v1.ContainerStatus, uncounted bool) int32 {
 	switch {
 	case old == nil:
@@ -253,8 +253,8 @@ func restarts(attempt int32, old *v1.ContainerStatus, uncounted bool) int32 {
 	return max(attempt, old.RestartCount)
 }
 
-// stopSignal is the one that the pod asks for. Without such a wish nothing is
-// shown, as by a kubelet with its default feature gates.
+// stopSignal is the signal that the pod asks for. If it asks for none, the status shows
+// none, as with a kubelet with its default feature gates.
 func stopSignal(spec *v1.Container) *v1.Signal {
 	if spec.Lifecycle == nil || spec.Lifecycle.StopSignal == nil {
 		return nil
@@ -267,9 +267,9 @@ func lost(s *v1.ContainerState) bool {
 	return s.Terminated != nil && s.Terminated.Reason == pod.ReasonContainerStatusUnknown && s.Terminated.Message == messageLost
 }
 
-// state translates the runtime's state. A container in an unknown state that
-// was running, or was already reported lost, has ended as far as anybody can
-// know: calling it waiting could run a once-only pod twice.
+// state translates the runtime's state. A container in an unknown state that was running,
+// or was already reported lost, counts as ended: nobody knows better, and calling it
+// waiting could run a once-only pod twice.
 func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.ContainerState {
 	switch seen.State {
 	case pod.ContainerRunning:
@@ -323,8 +323,8 @@ func (c *computation) wait(s *v1.ContainerStatus, k kind) {
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
 }
 
-// endContainers gives every container of a pod of which nothing runs any more
-// an end: what has no record of one failed, as far as anybody can tell.
+// endContainers gives every container an end, once no part of the pod runs any more. A
+// container without a record of its end counts as failed.
 func (c *computation) endContainers(s *v1.PodStatus) {
 	end := func(statuses []v1.ContainerStatus) {
 		for i := range statuses {

@@ -8,9 +8,9 @@
 // status/generate.go), so that GET /pods of podd returns what the kubelet
 // would have written.
 //
-// It leaves to others what is to be done next (agent/plan), why a container is
-// waiting (the worker reports it in Report.Waiting; the reasons are listed in
-// internal/pod) and the upload to an apiserver.
+// It leaves to others what to do next (agent/plan), why a container is waiting (the
+// worker reports it in Report.Waiting; the reasons are listed in internal/pod) and the
+// upload to an apiserver.
 //
 // # Promises
 //

@@ -11,9 +11,9 @@ import (
 	"podd/internal/pod"
 )
 
-// Patch returns the strategic merge patch that makes the status of a pod in the
-// apiserver what podd computed, or nil if it is that already. What others write stays:
-// conditions that are not the node agent's, and claims. A terminal phase is never left
+// Patch returns the strategic merge patch that sets the status of a pod in the apiserver
+// to what podd computed, or nil if it is that already. It keeps what others write:
+// conditions that are not the node agent's, and claims. It never leaves a terminal phase
 // (upstream's status manager, mergePodStatus). The patch names the pod's UID, so that the
 // apiserver refuses it for another pod of that name.
 func Patch(theirs *v1.Pod, computed v1.PodStatus) ([]byte, error) {

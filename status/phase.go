@@ -34,8 +34,8 @@ func (c *computation) phase(s *v1.PodStatus) {
 	}
 }
 
-// shown says that a node agent has shown the pod before. Pending is also what a pod has
-// that none has shown: a default is not a history.
+// shown says that a node agent has shown the pod before. Pending alone does not prove
+// that: it is also the default phase of a pod that no agent has shown.
 func (c *computation) shown() bool {
 	return c.previous.Phase != "" && (c.previous.Phase != v1.PodPending || !c.previous.StartTime.IsZero())
 }
@@ -101,9 +101,9 @@ func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
 	return c.orFailed(v1.PodPending)
 }
 
-// over says that nothing of the pod will be started again, whatever its restart
-// policy. Static pods that are stopped keep the phase they had, as in the
-// kubelet (kubernetes/kubernetes#116484).
+// over says that no part of the pod will be started again, whatever its restart policy.
+// Static pods that are stopped keep the phase they had, as in the kubelet
+// (kubernetes/kubernetes#116484).
 func (c *computation) over() bool { return c.report.Phase >= pod.PhaseTerminated && !c.static() }
 
 // orFailed ends a pod that never got further than p.

@@ -6,7 +6,7 @@ import (
 	"podd/internal/pod"
 )
 
-// probes says that a probe has a word in the pod's readiness.
+// probes says that a probe affects the pod's readiness.
 func (c *computation) probes() bool {
 	for spec := range pod.ContainerSpecs(&c.pod.Spec) {
 		if spec.ReadinessProbe != nil || spec.StartupProbe != nil {
@@ -43,9 +43,9 @@ func (c *computation) probed(s *v1.PodStatus) {
 	}
 }
 
-// probedOne sets started and ready of a container that may have probes. While a
-// probe has no result yet, what was said of the same container before holds, so
-// that a restart of podd flaps nothing (kubernetes/kubernetes#100277).
+// probedOne sets started and ready of a container that may have probes. While a probe has
+// no result yet, the same container keeps its earlier values, so that a restart of podd
+// flaps nothing (kubernetes/kubernetes#100277).
 func (c *computation) probedOne(specs []v1.Container, cs, old *v1.ContainerStatus) {
 	started, ready := false, false
 	if cs.State.Running != nil {

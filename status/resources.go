@@ -8,8 +8,8 @@ import (
 	"podd/internal/pod"
 )
 
-// podResources are what the pod as a whole was granted: its own where it names
-// them, else what its containers need together. granted, unless it is empty, replaces the
+// podResources are what the pod as a whole was granted: its own resources if it names
+// them, else the sum of its containers'. granted, unless it is empty, replaces the
 // resources of containers of that name, and whole those of the pod.
 func podResources(p *v1.Pod, granted map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
 	if len(granted) > 0 {
@@ -46,9 +46,9 @@ const (
 	minMilliLimit = 10
 )
 
-// containerResources are what the node granted a container, and what its bounds
-// are: of a running container the runtime's, where it tells them, of any other
-// those that were granted.
+// containerResources are what the node granted a container, and its actual bounds. The
+// bounds of a running container are the runtime's, if it reports them; those of any other
+// container are the granted ones.
 func (c *computation) containerResources(spec *v1.Container, seen *pod.Container) (allocated v1.ResourceList, actual *v1.ResourceRequirements) {
 	granted := spec.Resources
 	if r, ok := c.report.Allocated[spec.Name]; ok {

@@ -11,18 +11,18 @@ import (
 const (
 	// manyPods is how many may be starting at a time before it is a rush.
 	manyPods = 10
-	// patience is for how long after its start began a pod counts as starting.
+	// patience is how long a pod counts as starting after its start began.
 	patience = 10 * time.Second
-	// batching is for how long statuses are collected in a rush. Whoever counts ready pods
-	// (ReplicaSet, Deployment, EndpointSlice) counts anew and writes the result at each change
-	// that it sees: a change at a time, that is two more writes for each pod.
+	// batching is how long statuses are collected in a rush. Controllers that count ready pods
+	// (ReplicaSet, Deployment, EndpointSlice) count anew and write the result at each change
+	// that they see. One change at a time means two more writes for each pod.
 	batching = 500 * time.Millisecond
 )
 
 // Rush says that many pods are being started: from more than ten at a time on, until all of
 // them have started or have had ten seconds. The node's processors are then what those pods
-// wait for, and what can wait some seconds without anybody missing it should leave them
-// alone, here and in an apiserver beside. Anybody may call it at any time.
+// wait for. Work that can wait some seconds without anybody missing it should leave the
+// processors alone, here and in an apiserver beside. Anybody may call it at any time.
 func (u *Uploader) Rush() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -46,7 +46,7 @@ func (u *Uploader) seeRushLocked(pods map[pod.UID]*v1.Pod, now time.Time) {
 	}
 }
 
-// dueInRushLocked is when a status is to be sent during a rush; the past, if at once.
+// dueInRushLocked is when to send a status during a rush; a time in the past means at once.
 func (u *Uploader) dueInRushLocked(ours *v1.Pod) time.Time {
 	if isStarting(ours) {
 		return ours.Status.StartTime.Add(patience)
@@ -54,8 +54,8 @@ func (u *Uploader) dueInRushLocked(ours *v1.Pod) time.Time {
 	return u.nextBatch
 }
 
-// isStarting is whether a status says no more of a pod than that it starts: no container
-// has run, and nothing has failed.
+// isStarting says whether a status shows nothing but that the pod is starting: no
+// container has run, and nothing has failed.
 func isStarting(p *v1.Pod) bool {
 	s := &p.Status
 	if s.Phase != v1.PodPending || s.StartTime == nil || s.Reason != "" || s.Message != "" || p.DeletionTimestamp != nil {

@@ -32,15 +32,15 @@ const (
 // uploadRetry is the time between attempts to upload one pod.
 var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
 
-// Uploader makes the statuses of pods in an apiserver what a Writer has, and deletes the
-// objects of pods that were to be deleted and are gone from the node. Create it with
-// NewUploader, and Run it once. The other methods may be called by anybody at any time;
-// none blocks.
+// Uploader sets the statuses of pods in an apiserver to those of a Writer, and deletes
+// the objects of pods that had a deletion request and are gone from the node. Create it
+// with NewUploader, and Run it once. The other methods may be called by anybody at any
+// time; none blocks.
 //
-// Only the newest status of a pod is sent, one request at a time for each pod; after an
-// outage, one for each pod that changed. While many pods are starting, a status that says
-// no more than that its pod is among them waits for a newer one, and the others are sent
-// together, every half second.
+// It sends only the newest status of a pod, in one request at a time for each pod; after
+// an outage, one for each pod that changed. While many pods are starting, a status that
+// shows nothing but a start waits for a newer one, and the others are sent together,
+// every half second.
 type Uploader struct {
 	client PodClient
 	writer *Writer
@@ -49,19 +49,20 @@ type Uploader struct {
 
 	mu   sync.Mutex
 	pods map[pod.UID]*upload
-	// rushEnds is when a rush ends at the latest, nextBatch when in it statuses are sent again.
+	// rushEnds is when a rush ends at the latest; nextBatch is when statuses are sent again
+	// in it.
 	rushEnds, nextBatch time.Time
 }
 
 // upload is what is known of a pod that the apiserver has.
 type upload struct {
-	// own is the UID that the pod has on this node: another one than the apiserver's for a
-	// mirror pod, which shows a static pod.
+	// own is the UID that the pod has on this node. For a mirror pod, which shows a static
+	// pod, it differs from the apiserver's.
 	own    pod.UID
 	theirs *v1.Pod // the newest version seen
-	// last is podd's last version of a pod of which nothing is left on the node.
+	// last is podd's last version of a pod that has left the node.
 	last *v1.Pod
-	// ours and settled are what the last completed comparison was of.
+	// ours and settled are the two versions in the last completed comparison.
 	ours, settled *v1.Pod
 
 	busy    bool // a request is in progress
@@ -115,9 +116,9 @@ func newer(a, b *v1.Pod) bool {
 	return err != nil || order >= 0
 }
 
-// Gone says that nothing is left of a pod on this node; last is its last version with
-// its final status. If its deletion was requested, the object is deleted after that
-// status was uploaded.
+// Gone says that nothing of a pod is left on this node; last is its last version with its
+// final status. If its deletion was requested, the object is deleted after that status
+// was uploaded.
 func (u *Uploader) Gone(last *v1.Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -236,7 +237,7 @@ func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) 
 	return after, nil
 }
 
-// sent is what an upload was of; last says that nothing was left of the pod by then.
+// sent is what an upload sent; last says that nothing of the pod was left by then.
 type sent struct {
 	ours *v1.Pod
 	last bool

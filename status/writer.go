@@ -139,8 +139,8 @@ func (w *Writer) reported(r pod.Report) bool {
 	return true
 }
 
-// withOthers returns podd's own of some conditions, and those of others of what an
-// apiserver has: also that another disrupts the pod, where podd does not.
+// withOthers returns podd's own conditions, and those that others have set in the
+// apiserver. That includes the condition that another disrupts the pod, if podd does not.
 func withOthers(own, theirs []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
 	disrupts := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget && isOwn(&c) })
@@ -178,12 +178,10 @@ func (w *Writer) logChange(p *v1.Pod, before v1.PodPhase) {
 		"from", string(before), "to", string(p.Status.Phase))
 }
 
-// Drop drops the pod, of which something may be on the node. Nothing happens if it is not
-// known.
+// Drop drops a pod that may still have something on the node. It ignores an unknown pod.
 func (w *Writer) Drop(uid pod.UID) { w.take(uid) }
 
-// Forget drops the pod, of which nothing is on the node any more. Nothing happens if it is
-// not known.
+// Forget drops a pod that has nothing on the node any more. It ignores an unknown pod.
 func (w *Writer) Forget(uid pod.UID) {
 	e, ok := w.take(uid)
 	if ok && w.gone != nil {
@@ -242,8 +240,8 @@ func (w *Writer) Pod(uid pod.UID) *v1.Pod {
 	return w.pods[uid].pod
 }
 
-// Observed is Pod, but nil while nothing is known of the pod but that it is desired: what Pod
-// says of it then is for people, and not for an apiserver that may know more.
+// Observed is Pod, but nil while podd only knows that the pod is desired. What Pod says then
+// is for people; an apiserver may know more.
 func (w *Writer) Observed(uid pod.UID) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
