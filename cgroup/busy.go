@@ -27,11 +27,11 @@ func (t *Tree) Busy(uid pod.UID) (bool, error) {
 	return false, errors.Join(errs...)
 }
 
-// Strays returns the cgroups directly below a pod's that have processes and whose
-// names contain none of the known IDs, which are those of the sandboxes and
-// containers that the runtime lists: a container that the runtime has lost track
-// of runs there. It reads one hierarchy, since a container is in all of them, in
-// about ten system calls.
+// Strays returns the cgroups directly below a pod's that have processes and a name
+// without any of the known IDs, which are those of the sandboxes and containers that the
+// runtime lists. In such a cgroup runs a container that the runtime has lost track of.
+// Strays reads one hierarchy, since a container is in all of them, in about ten system
+// calls.
 func (t *Tree) Strays(uid pod.UID, known []string) ([]string, error) {
 	for _, rel := range t.groups(uid) {
 		dir := filepath.Join(t.facts.Mounts[0], rel)

@@ -21,8 +21,8 @@
 // properties of the slices, since systemd would revert what it does not know of, and also
 // written to the cgroup files, since not every limit has a property.
 //
-// Promises: no process is killed (but by End) or moved, and a cgroup that still has one
-// is left alone with an error. No call blocks for longer than the kernel and systemd take
-// to respond. All functions are safe for concurrent use, but calls for one pod must not
-// overlap.
+// Promises: no process is moved, and only End kills any; a cgroup that still has a
+// process is left alone with an error. No call blocks for longer than the kernel and
+// systemd take to respond. All functions are safe for concurrent use, but calls for one
+// pod must not overlap.
 package cgroup

@@ -13,8 +13,8 @@ import (
 	"podd/internal/hugepage"
 )
 
-// managed are the controllers in whose hierarchies podd creates cgroups and sets
-// limits. The runtime creates those of the others for each container.
+// managed are the controllers for which podd creates cgroups and sets limits. The runtime
+// creates those of the others for each container.
 var managed = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
 // reserved marks the limits of huge pages that are mapped but not touched yet:

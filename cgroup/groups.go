@@ -21,9 +21,9 @@ type Group struct {
 	ID string
 }
 
-// Groups lists what is there of the tree: the root, the QoS classes, the pods, and the
-// sandboxes and containers of each pod, every cgroup before those below it. It reads one
-// directory for each pod, of one hierarchy. What goes meanwhile is left out.
+// Groups lists the existing cgroups of the tree: the root, the QoS classes, the pods, and
+// the sandboxes and containers of each pod, every cgroup before those below it. It reads
+// one directory for each pod, of one hierarchy. It leaves out what disappears meanwhile.
 func (t *Tree) Groups() []Group {
 	mount, ok := t.facts.Controllers["memory"]
 	if !ok {
@@ -79,9 +79,9 @@ func directories(dir string) []string {
 	return names
 }
 
-// runtimeID returns the ID in the name of a container's cgroup, which is the ID itself, or
-// cri-containerd-<id>.scope and the like under systemd. CRI-O's crio-conmon-<id> is of the
-// container's monitor.
+// runtimeID returns the ID in the name of a container's cgroup. The name is the ID itself,
+// or cri-containerd-<id>.scope and the like under systemd. CRI-O's crio-conmon-<id>
+// belongs to the container's monitor.
 func runtimeID(name string) string {
 	if strings.Contains(name, "conmon-") {
 		return ""

@@ -115,8 +115,8 @@ func (w *OOMWitness) countLocked(uid pod.UID, seen *pod.Observed) {
 	}
 }
 
-// Past returns how many OOM kills have ended earlier containers of that name. With a container
-// its cgroup goes, and with that the kernel's count.
+// Past returns how many OOM kills have ended earlier containers of that name. When a container
+// is removed, its cgroup disappears, and with it the kernel's count.
 func (w *OOMWitness) Past(uid pod.UID, container, id string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -122,9 +122,8 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	return errors.Join(errs...)
 }
 
-// RemoveRoot removes what is left of the whole tree, parents included, except for
-// cgroups that still have a process. It is for tearing the node down, not for
-// ending a pod.
+// RemoveRoot removes what is left of the whole tree, parents included, except for cgroups
+// that still have a process. Use it to tear the node down, not to end a pod.
 func (t *Tree) RemoveRoot(ctx context.Context) error {
 	uids, err := t.Pods()
 	errs := []error{err}
@@ -149,9 +148,9 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stopAbove stops the slices above the pods' that are gone, lowest first. A slice
-// whose directory cannot be removed is also used by others. That a directory
-// exists proves nothing: systemd recreates it when a slice below it stops.
+// stopAbove stops the slices above the pods' that are gone, lowest first. If the
+// directory of a slice cannot be removed, others use the slice, too. An existing
+// directory proves nothing: systemd recreates it when a slice below it stops.
 func (t *Tree) stopAbove(ctx context.Context) error {
 	var errs []error
 	above := append(levels(t.rootRel()), t.classPath(v1.PodQOSBurstable), t.classPath(v1.PodQOSBestEffort))
