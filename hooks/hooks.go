@@ -26,8 +26,8 @@ type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 }
 
-// reasonFallback is the event's that a handler asked for https and the pod
-// speaks http; upstream's.
+// reasonFallback is the reason of the event for a handler that asked for https while the
+// pod speaks http; upstream's.
 const reasonFallback = "LifecycleHTTPFallback"
 
 // Config is what a Runner is made of. Execer and Events must be set; Metrics
@@ -55,10 +55,10 @@ func New(cfg Config) *Runner {
 	return &Runner{cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics), transport: httpget.NewHookTransport()}
 }
 
-// Run runs one handler and blocks until it ended or ctx did, which then is an
-// error too. The error's text is the kubelet's message about the failed hook; it
-// may hold what the command wrote, so it belongs into the container's status
-// but, as upstream decided, not into an event.
+// Run runs one handler and blocks until it has ended or ctx has, which then is an error
+// too. The error's text is the kubelet's message about the failed hook. It may contain
+// what the command wrote, so it belongs into the container's status but, as upstream
+// decided, not into an event.
 func (r *Runner) Run(ctx context.Context, req pod.HookRequest) error {
 	where := fmt.Sprintf("for Container %q in Pod %q failed - error: ", req.Container.Name,
 		fmt.Sprintf("%s_%s(%s)", req.Pod.Name, req.Pod.Namespace, req.Pod.UID))
@@ -83,8 +83,8 @@ func (r *Runner) Run(ctx context.Context, req pod.HookRequest) error {
 	return nil
 }
 
-// exec runs a command until it ends or ctx does. Where ctx has a deadline the
-// runtime is told of it: it then kills the command also when podd is no more.
+// exec runs a command until it ends or ctx does. If ctx has a deadline, the runtime gets
+// it: it then kills the command even if podd has ended.
 func (r *Runner) exec(ctx context.Context, id string, command []string) (output []byte, err error) {
 	var timeout time.Duration // none
 	if deadline, ok := ctx.Deadline(); ok {
@@ -109,9 +109,9 @@ func (r *Runner) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// http asks once. Any answer is a success, as upstream. A handler that wants
-// https of a server that speaks http is asked again without TLS: it was written
-// for a kubelet that ignored the scheme (kubernetes/kubernetes#86139).
+// http sends one request. Any answer is a success, as upstream. If a handler wants https
+// and the server speaks http, the request is repeated without TLS: the handler was
+// written for a kubelet that ignored the scheme (kubernetes/kubernetes#86139).
 func (r *Runner) http(ctx context.Context, req pod.HookRequest) error {
 	ask, err := httpget.NewRequest(ctx, req.Handler.HTTPGet, req.Container, req.PodIP, "lifecycle")
 	if err != nil {
@@ -132,8 +132,8 @@ func (r *Runner) http(ctx context.Context, req pod.HookRequest) error {
 	return nil
 }
 
-// do makes a request and waits for the end of the body, for a server may say by
-// it that its work is done, but for no more than a few KiB.
+// do makes a request and reads at most a few KiB of the body, up to its end: a server may
+// end the body to say that its work is done.
 func (r *Runner) do(req *http.Request) error {
 	client := http.Client{Transport: r.transport, CheckRedirect: httpget.CheckRedirect}
 	resp, err := client.Do(req)
