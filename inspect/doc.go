@@ -1,6 +1,6 @@
-// Package inspect compares what a container runtime was given for a container with
-// what the manifest asks for: each item in the manifest's words and in those of the
-// OCI specification, and whether the two differ.
+// Package inspect compares what a container runtime was given for a container with the
+// manifest. It shows each item in the manifest's words and in those of the OCI
+// specification, and whether the two differ.
 //
 // It is pure: node queries the runtime, the socket serves the result (Pod), podd
 // inspect prints it.

@@ -73,8 +73,8 @@ func (x *comparison) paths() {
 	x.row("procMount: read-only", wanted, list(readonly), open != (len(readonly) == 0))
 }
 
-// compareNamespaces compares whose namespaces the container is in: the node's, its
-// pod's, or its own.
+// compareNamespaces compares the owners of the namespaces that the container is in: the
+// node, its pod, or the container itself.
 func (x *comparison) compareNamespaces() {
 	spec := &x.Pod.Spec
 	whose := func(node bool, otherwise string) string {
@@ -111,7 +111,7 @@ func (x *comparison) compareNamespaces() {
 	}
 }
 
-// namespace returns whose it is ("" if unknown), and its path if it has one.
+// namespace returns the namespace's owner ("" if unknown), and its path if it has one.
 func (x *comparison) namespace(kind specs.LinuxNamespaceType) (whose, path string) {
 	at := slices.IndexFunc(x.linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
 	if at < 0 {

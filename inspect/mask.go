@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Masked returns the specification with masked values: a copy of what differs.
+// Masked returns the specification with masked values: a copy where the two differ.
 func Masked(in Input) *specs.Spec {
 	x := &comparison{Input: in, process: in.Spec.Process}
 	out := *in.Spec
@@ -51,8 +51,7 @@ func Masked(in Input) *specs.Spec {
 	return &out
 }
 
-// secret reports whether a text, of whatever origin, contains a value that may be a
-// Secret's.
+// secret reports whether a text from any origin contains a value that may be a Secret's.
 func (x *comparison) secret(text string) bool {
 	if x.process == nil {
 		return false
@@ -63,8 +62,7 @@ func (x *comparison) secret(text string) bool {
 	})
 }
 
-// maybeSecret reports whether a variable's value may be, or contain, that of a
-// Secret.
+// maybeSecret reports whether a variable's value may be, or contain, a Secret's value.
 func (x *comparison) maybeSecret(name string) bool {
 	at := declared(x.Container, name)
 	if at < 0 {

@@ -37,8 +37,8 @@ func (x *comparison) compareMounts() {
 	}
 }
 
-// readOnly says whether a mount is to be read-only: it is also where its volume is
-// always, as those with values are (upstream's Attributes.ReadOnly).
+// readOnly says whether a mount must be read-only. Some volumes always are, such as those
+// with values from the API (upstream's Attributes.ReadOnly).
 func (x *comparison) readOnly(m *v1.VolumeMount) bool {
 	for i := range x.Pod.Spec.Volumes {
 		if v := &x.Pod.Spec.Volumes[i]; v.Name == m.Name {

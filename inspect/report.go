@@ -24,8 +24,8 @@ type Container struct {
 	// Message says why there are no rows.
 	Message string `json:"message,omitempty"`
 	Rows    []Row  `json:"rows,omitempty"`
-	// Spec is what the runtime reports that it gave its OCI runtime, with masked
-	// values.
+	// Spec is the specification that the runtime says it gave its OCI runtime, with
+	// masked values.
 	Spec *specs.Spec `json:"runtimeSpec,omitempty"`
 }
 

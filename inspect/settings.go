@@ -16,7 +16,7 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Settings returns what the pod's annotations for podd come to, as far as they are valid
+// Settings returns the effect of the pod's annotations for podd, as far as they are valid
 // and the node's budget has room for them (ADR 0032).
 func Settings(p *v1.Pod) []Setting {
 	var all []Setting

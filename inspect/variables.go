@@ -34,8 +34,8 @@ func (x *comparison) compareVariables() {
 	}
 }
 
-// declared returns the index of the effective variable, the last of its name; -1 if
-// there is none.
+// declared returns the index of the effective variable, the last of its name; -1 if the
+// container declares none.
 func declared(c *v1.Container, name string) int {
 	for i, e := range slices.Backward(c.Env) {
 		if e.Name == name {
@@ -45,7 +45,7 @@ func declared(c *v1.Container, name string) int {
 	return -1
 }
 
-// from says where a variable may come from that the manifest does not name.
+// from says where a variable may come from if the manifest does not name it.
 func (x *comparison) from() string {
 	if len(x.Container.EnvFrom) > 0 {
 		return "(envFrom, or the image's)"
@@ -107,10 +107,10 @@ func (x *comparison) literal(name, value string) bool {
 // lookup returns a variable's value, for pod.Expand.
 type lookup func(name string) (value string, ok bool)
 
-// expansion returns the lookup with which text, from the manifest, expands to
-// given, the runtime's; nil if none does. Only the pod's variables count, not the
-// image's: only the manifest tells them apart, unless it has envFrom. before is the
-// index of the variable whose value text is: it sees only those before it.
+// expansion returns the lookup with which text, from the manifest, expands to given, the
+// runtime's; nil if none does. It counts only the pod's variables, not the image's: only
+// the manifest tells them apart, unless it has envFrom. before is the index of the
+// variable that has text as its value: it sees only those before it.
 func (x *comparison) expansion(given, text string, before int) lookup {
 	declaredOnly := func(name string) (string, bool) {
 		if at := declared(x.Container, name); at < 0 || at >= before {
