@@ -7,8 +7,8 @@ import (
 	"podd/internal/pod"
 )
 
-// listed is for how long a list of running containers is used while no pod's
-// status changes: every start and exit changes one.
+// listed is how long a list of running containers is used while no pod's status changes:
+// every start and exit changes one.
 const listed = time.Minute
 
 // Cache returns a Runtime for one Rotator. It lists the logs anew after each receipt from changed,

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dir is the directory of a container's log, held open. Pods may write there
-// (a hostPath of /var/log is how log shippers run), so nothing in it is believed:
-// no symlink leads to it or out of it, or podd would compress, replace and remove
-// the node's files for them.
+// dir is the directory of a container's log, held open. Pods may write there (log
+// shippers run with a hostPath of /var/log), so podd trusts nothing in it. No symlink
+// leads to it or out of it, or podd would compress, replace and remove the node's files.
 type dir struct{ file *os.File }
 
 // openDir opens the directory of <base>/<pod>/<container>/<n>.log, and returns

@@ -8,9 +8,9 @@
 //	0.log.20260102-150405        rotated last; a reader may still be at its end
 //	0.log.20260102-150200.gz     older ones
 //
-// Names, order and limits are the kubelet's (pkg/kubelet/logs), so that log
-// shippers and readers that know them find what they expect: a file is renamed,
-// never copied or truncated, so who has it open reads it to its end.
+// Names, order and limits are the kubelet's (pkg/kubelet/logs), so that log shippers and
+// readers that know them find what they expect. A file is renamed, never copied or
+// truncated, so a process that has it open reads it to its end.
 //
 // Promises:
 //
@@ -21,6 +21,6 @@
 //   - A log that grows fast is checked before the interval is over, at most once a
 //     second: its files exceed the limit by what is written in about a second.
 //   - Compression takes a bounded share of a CPU, and delays no rotation.
-//   - A container's shim is asked for nothing but to reopen the log, and the runtime
-//     for one list per interval.
+//   - A container's shim is asked only to reopen the log, and the runtime only for one
+//     list per interval.
 package logrotate

@@ -17,18 +17,18 @@ const (
 // rotatedName is what a live log is renamed to.
 func rotatedName(log string, now time.Time) string { return log + "." + now.Format(stampFormat) }
 
-// tidying is what is to be done with the files beside a live log.
+// tidying says what to do with the files beside a live log.
 type tidying struct {
-	// Remove: half-made files, files of which there is a compressed one, and the
-	// oldest of what is too many; oldest first, so that a reader loses the least.
+	// Remove: half-made files, files that also exist compressed, and the oldest of the
+	// surplus; oldest first, so that a reader loses the least.
 	Remove []string
 	// Compress, oldest first.
 	Compress []string
 }
 
-// tidy decides. names are all files that begin with the live log's name and a
-// dot, in any order; keep is how many rotated files may stay; the newest of them
-// is not compressed. busy is a half-made file that somebody is at work on.
+// tidy decides. names are all files that begin with the live log's name and a dot, in any
+// order; keep is how many rotated files may stay; the newest of them is not compressed.
+// busy is a half-made file that a worker is still writing.
 func tidy(names []string, keep int, busy string) tidying {
 	var t tidying
 	var rotated []string
@@ -60,9 +60,9 @@ type sighting struct {
 	at   time.Time
 }
 
-// nextCheck says when a log should be checked before the interval is over: when it
-// will have reached the limit if it goes on growing as it did, but not within
-// soonest. Zero for a log that will not get there within interval.
+// nextCheck says when a log should be checked before the interval is over. That is when
+// it will have reached the limit if it goes on growing at the same rate, but not within
+// soonest. It is zero for a log that will not get there within interval.
 func nextCheck(before, now sighting, limit int64, interval, soonest time.Duration) time.Time {
 	took, grown := now.at.Sub(before.at), now.size-before.size
 	if took <= 0 || grown <= 0 {

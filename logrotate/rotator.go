@@ -163,7 +163,7 @@ func (r *Rotator) nextEarly() (first time.Time) {
 	return first
 }
 
-// checkDue checks the logs whose early check is due.
+// checkDue checks the logs with an early check that is due.
 func (r *Rotator) checkDue(ctx context.Context, running *sync.WaitGroup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +244,7 @@ func (r *Rotator) complainLocked(w *watched, err error) {
 	}
 }
 
-// rotate renames a log and has the runtime reopen it.
+// rotate renames a log and makes the runtime reopen it.
 func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 	d, name, err := openDir(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -277,7 +277,7 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 	return nil
 }
 
-// restore has the runtime reopen a log that was removed.
+// restore makes the runtime reopen a log that was removed.
 func (r *Rotator) restore(ctx context.Context, l pod.ContainerLog) error {
 	d, _, err := openDir(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {

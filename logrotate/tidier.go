@@ -16,8 +16,8 @@ import (
 	"podd/internal/wake"
 )
 
-// rest is how long a worker rests after compressing, in times of what it took: a
-// container that floods its log must not buy podd a whole processor.
+// rest is how long a worker rests after compressing, as a multiple of the time that took:
+// a container that floods its log must not get a whole processor of podd's.
 const rest = 3
 
 // tidier removes and compresses rotated files.
@@ -29,7 +29,7 @@ type tidier struct {
 	sync func(*os.File) error
 
 	mu    sync.Mutex
-	queue []string          // live logs whose files are to be compressed; guarded by mu
+	queue []string          // live logs with files to compress; guarded by mu
 	busy  map[string]string // live log → half-made file; guarded by mu
 	poke  wake.Signal
 }
@@ -38,8 +38,8 @@ func newTidier(keep int, log *slog.Logger, m *metrics) *tidier {
 	return &tidier{keep: keep, log: log, metrics: m, sync: (*os.File).Sync, busy: map[string]string{}, poke: wake.New()}
 }
 
-// rotated removes at once what is too much of log, which is name in d, and
-// leaves the rest to the workers.
+// rotated removes the surplus of log at once and leaves the rest to the workers. name is
+// the log's name in d.
 func (t *tidier) rotated(log string, d dir, name string) {
 	if err := t.prune(log, d, name); err != nil {
 		t.log.Warn("cannot remove rotated logs", "log", log, "error", err)
@@ -109,7 +109,7 @@ func (t *tidier) run(ctx context.Context) {
 	}
 }
 
-// take is the next log in the queue that no other worker is at.
+// take returns the next log in the queue that no other worker is working on.
 func (t *tidier) take() (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +162,8 @@ func (t *tidier) compressFirst(ctx context.Context, log string) error {
 	return err
 }
 
-// compress replaces a file by a compressed one. A file that goes meanwhile is
-// not brought back. The file goes only when the compressed one is on the disk
+// compress replaces a file by a compressed one. It does not bring back a file that is
+// removed meanwhile. It removes the file only when the compressed one is on the disk
 // under its name: a power cut leaves one of them whole.
 func (t *tidier) compress(ctx context.Context, d dir, file string) (err error) {
 	in, info, err := d.open(file)
