@@ -1,10 +1,9 @@
 // Package pleg notices changes of the runtime that nobody in podd asked for: a
 // container that exits, a sandbox that dies, something removed by hand.
 //
-// It owns the runtime's event stream and the safety relist. An event is a hint:
-// it wakes the worker of its pod, which observes the pod itself. All an event says
-// is "sync this pod", so a late, duplicate or lost one costs a sync and never the
-// truth.
+// It owns the runtime's event stream and the safety relist. An event is a hint: it wakes
+// the worker of its pod, which observes the pod itself. An event says only "sync this
+// pod", so a late, duplicate or lost one costs a sync and never the truth.
 //
 //	runtime ──event stream──► Relister ──Wake(uid)──► worker
 //	        ◄─Summaries, rarely─┘

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// relistPeriod is that of the safety relist; nothing waits for it.
+	// relistPeriod is the period of the safety relist; nothing waits for it.
 	relistPeriod = 5 * time.Minute
-	// pollPeriod is for runtimes without a stream, as in the kubelet.
+	// pollPeriod is the period for runtimes without a stream, as in the kubelet.
 	pollPeriod = time.Second
 	// relistTimeout bounds one relist.
 	relistTimeout = time.Minute
-	// settle is how long after the stream opened it is relisted once more: that a
-	// runtime listens to a new subscriber is not acknowledged by CRI.
+	// settle is how long after the stream opened the pods are relisted once more: CRI
+	// does not acknowledge that a runtime listens to a new subscriber.
 	settle = 2 * time.Second
 	// contactPeriod is the longest time between calls to the runtime, so that its
 	// health is known when nothing happens.
@@ -46,14 +46,15 @@ type Runtime interface {
 	// Summaries lists podd's pods, cheaply.
 	Summaries(ctx context.Context) ([]pod.Summary, error)
 	// Events calls hint for each event, with its pod and its time, until the stream is
-	// lost, and returns why; pod.ErrUnimplemented if there is none.
+	// lost, and returns why. It returns pod.ErrUnimplemented if the runtime has no
+	// stream.
 	Events(ctx context.Context, hint func(uid pod.UID, at time.Time)) error
 	// Alive is one cheap call to the runtime.
 	Alive(ctx context.Context) error
 }
 
-// Waker is told to sync a pod, because of something that happened at the
-// time at; zero where that is not known. It must not block.
+// Waker syncs a pod because of something that happened at the time at; zero if that is
+// not known. It must not block.
 type Waker interface {
 	Wake(uid pod.UID, at time.Time)
 }
