@@ -1,7 +1,7 @@
 // Package podenv computes the inputs of a pod's sandbox and containers beyond the Pod
-// itself, once for each sandbox and each start of a container, and returns them as
-// values (pod.SandboxInputs, pod.ContainerInputs), which the worker passes to volumes
-// and to cri alike.
+// itself, once for each sandbox and each start of a container. It returns them as values
+// (pod.SandboxInputs, pod.ContainerInputs), which the worker passes both to volumes and
+// to cri.
 //
 //	facts of the node ─┐
 //	a pod's addresses ─┼─► Resolver ─► variables, subPaths, hosts file, DNS, …
@@ -16,7 +16,7 @@
 //	subpath.go    subPathExpr            hosts.go     the hosts file and the host name
 //	dns.go        the pod's resolver configuration, of the node's (resolvconf.go)
 //
-// Promises: nothing is kept between two calls and nothing is written; what is
-// read are small files of the node, and of the pod's volumes for fileKeyRef. A
-// Resolver may be used by any number of goroutines.
+// Promises: nothing is kept between two calls and nothing is written. A Resolver reads
+// only small files of the node, and of the pod's volumes for fileKeyRef. Any number of
+// goroutines may use it.
 package podenv

@@ -10,8 +10,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Downward has the values of the downward API in volumes, which knows less than
-// variables do: metadata, and the resources of a container that is named.
+// Downward has the values of the downward API in volumes, which offers less than
+// variables do: metadata, and the resources of a named container.
 type Downward struct {
 	// Allocatable is the node's.
 	Allocatable v1.ResourceList
@@ -28,8 +28,8 @@ func (d Downward) Field(p *v1.Pod, path string) (string, error) {
 }
 
 // Resource is a resourceFieldRef's value. A limit that is not set is the node's
-// allocatable amount: also an init container's, and whatever the pod's own limits
-// are, unlike in variables (pkg/api/v1/resource, MergeContainerResourceLimits).
+// allocatable amount. Unlike in variables, that is so for an init container, too, and
+// whatever the pod's own limits are (pkg/api/v1/resource, MergeContainerResourceLimits).
 func (d Downward) Resource(p *v1.Pod, ref *v1.ResourceFieldSelector) (string, error) {
 	c, kind := pod.ContainerSpec(&p.Spec, ref.ContainerName)
 	if c == nil || kind == pod.EphemeralContainer {

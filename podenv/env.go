@@ -70,8 +70,8 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 	return env, nil
 }
 
-// nodeValue is the value of a variable out of what the pod and the node are; ok is
-// false for an optional source that is not there.
+// nodeValue is the value of a variable from a field or resource of the pod or the node;
+// ok is false for an optional source that does not exist.
 func (r *Resolver) nodeValue(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, podIPs []string) (value string, ok bool, err error) {
 	switch {
 	case from.FieldRef != nil:
@@ -155,7 +155,7 @@ func resourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, al
 	return inUnits(q, res, ref.Divisor), nil
 }
 
-// resourceOf is which resource is meant, and whether its limit or its request.
+// resourceOf says which resource is meant, and whether its limit or its request.
 func resourceOf(ref *v1.ResourceFieldSelector) (limit bool, name v1.ResourceName, err error) {
 	kind, of, _ := strings.Cut(ref.Resource, ".")
 	name = v1.ResourceName(of)

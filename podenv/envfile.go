@@ -14,12 +14,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxEnvFile bounds a file of variables, which a container writes: 1 MiB, as an
-// object of the API is.
+// maxEnvFile bounds a file of variables, which a container writes: 1 MiB, like an object
+// of the API.
 const maxEnvFile = 1 << 20
 
-// fileValue is a variable out of a file in one of the pod's volumes (KEP-3721);
-// ok is false where it is optional and not there.
+// fileValue is a variable from a file in one of the pod's volumes (KEP-3721); ok is false
+// if it is optional and does not exist.
 func (r *Resolver) fileValue(p *v1.Pod, ref *v1.FileKeySelector) (value string, ok bool, err error) {
 	if r.cfg.Volumes == nil {
 		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)
@@ -47,8 +47,8 @@ func (r *Resolver) fileValue(p *v1.Pod, ref *v1.FileKeySelector) (value string, 
 	return value, true, nil
 }
 
-// readEnvFile reads a file below root. The containers own what is there: a link
-// leads nowhere outside, and a FIFO or a device hangs nobody.
+// readEnvFile reads a file below root. The containers own that directory: a link leads
+// nowhere outside, and a FIFO or a device does not block the read.
 func readEnvFile(root, path string) ([]byte, error) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -78,10 +78,10 @@ func readEnvFile(root, path string) ([]byte, error) {
 	return text, err
 }
 
-// parseEnv finds a variable in upstream's subset of shell syntax
-// (pkg/kubelet/util/env): NAME='value', the quotes being obligatory and the
-// value literal, over several lines if need be; comments and blank lines. The
-// first of a name counts, and nothing after it is read. Empty for none.
+// parseEnv finds a variable in upstream's subset of shell syntax (pkg/kubelet/util/env):
+// NAME='value', comments and blank lines. The quotes are obligatory, and the value is
+// literal and may span several lines. The first variable of a name counts, and nothing
+// after it is read. It returns "" if there is no such variable.
 func parseEnv(text []byte, key string) (string, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxEnvFile+1)

@@ -12,9 +12,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects has the API's objects that a pod's variables come from, of its namespace. The error for one
-// that is not there is of the class pod.ErrNotFound; nobody may change what is
-// returned.
+// Objects has the API's objects that a pod's variables come from, of its namespace. The error for a
+// missing one is of the class pod.ErrNotFound; nobody may change what is returned.
 type Objects interface {
 	ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(p *v1.Pod, name string) (*v1.Secret, error)
@@ -31,8 +30,8 @@ func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
-// objectReader reads the objects of one container's variables, each once: all of
-// them are of the same version of it, whatever changes meanwhile.
+// objectReader reads the objects of one container's variables, each once, so that all
+// variables come from the same version of an object, whatever changes meanwhile.
 //
 // Its errors are the kubelet's to the word, and none has a value.
 type objectReader struct {
@@ -49,12 +48,12 @@ func (r *Resolver) objectsFor(p *v1.Pod) *objectReader {
 	}
 }
 
-// configMap is nil for one that is optional and not there.
+// configMap is nil for an optional one that does not exist.
 func (o *objectReader) configMap(name string, optional *bool) (*v1.ConfigMap, error) {
 	return readOnce(o.configMaps, o.objects.ConfigMap, o.pod, name, optional)
 }
 
-// secret is nil for one that is optional and not there.
+// secret is nil for an optional one that does not exist.
 func (o *objectReader) secret(name string, optional *bool) (*v1.Secret, error) {
 	return readOnce(o.secrets, o.objects.Secret, o.pod, name, optional)
 }
@@ -105,8 +104,8 @@ func (o *objectReader) all(from v1.EnvFromSource, env *pod.Environment) error {
 	return nil
 }
 
-// ofConfigMap is the value of one key; ok is false for an optional one that is
-// not there.
+// ofConfigMap is the value of one key; ok is false for an optional one that does not
+// exist.
 func (o *objectReader) ofConfigMap(ref *v1.ConfigMapKeySelector) (value string, ok bool, err error) {
 	object, err := o.configMap(ref.Name, ref.Optional)
 	if err != nil || object == nil {

@@ -51,7 +51,7 @@ type Config struct {
 	Objects Objects
 	// Services are the cluster's, or NoServices.
 	Services *Services
-	// Volumes is for variables out of files (fileKeyRef); nil rejects these.
+	// Volumes finds the files of variables (fileKeyRef); nil rejects these.
 	Volumes Volumes
 }
 
@@ -73,7 +73,7 @@ func New(cfg Config) *Resolver {
 	return &Resolver{cfg: cfg}
 }
 
-// Sandbox computes what a pod's sandbox rests on. It reads the node's resolver
+// Sandbox computes the inputs of a pod's sandbox. It reads the node's resolver
 // configuration, and may block for the user namespace's range.
 func (r *Resolver) Sandbox(p *v1.Pod) (in pod.SandboxInputs, err error) {
 	if in.DNS, in.Warnings, err = r.dns(p); err != nil {
@@ -116,9 +116,9 @@ func (r *Resolver) userNamespace(p *v1.Pod) (*pod.IDRange, error) {
 	return &pod.IDRange{First: first, Length: length}, nil
 }
 
-// Container computes what a container of a pod rests on that is to be started
-// now. sandboxIPs are the addresses of its ready sandbox, as observed; those of
-// a pod on the node's network are the node's.
+// Container computes the inputs of a container that is about to start. sandboxIPs are the
+// addresses of its ready sandbox, as observed; a pod on the node's network has the
+// node's.
 func (r *Resolver) Container(p *v1.Pod, c *v1.Container, sandboxIPs []string) (in pod.ContainerInputs, err error) {
 	ips := sandboxIPs
 	if p.Spec.HostNetwork {

@@ -10,10 +10,10 @@ import (
 	"podd/internal/pod"
 )
 
-// sandboxFiles are a pod's resolv.conf and hostname, as runtimes write them: for a
-// configuration without anything, and for no hostname, the node's own. podd makes them
-// itself, since containers may write to them, and what lies in a runtime's directory
-// cannot be counted towards the pod's limit.
+// sandboxFiles are a pod's resolv.conf and hostname, as runtimes write them. An empty
+// configuration, or no hostname, means the node's own file. podd writes them itself,
+// since containers may write to them, and files in a runtime's directory cannot be
+// counted towards the pod's limit.
 func sandboxFiles(dns pod.DNS, hostname string) (resolv, name []byte, err error) {
 	if resolv = resolvConfText(dns); len(resolv) == 0 {
 		if resolv, err = os.ReadFile(pod.EtcResolvConf); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 	"podd/internal/pod"
 )
 
-// Services are a cluster's, as far as pods get variables of them. Make one with
+// Services are the cluster's Services that pods get variables of. Make one with
 // NewServices, and Run it once.
 type Services struct {
 	stored storedServices
@@ -28,11 +28,11 @@ type Services struct {
 	known bool
 }
 
-// NoServices is for a node without a cluster: pods get no variables of Services.
+// NoServices serves a node without a cluster: pods get no variables of Services.
 var NoServices *Services
 
-// NewServices returns Services of which nothing is known yet. They are stored in a file,
-// for a start without the apiserver of that URL; "" for no file.
+// NewServices returns an empty Services. It stores them in a file for a start without the
+// apiserver of that URL; "" for no file.
 func NewServices(file, server string) *Services {
 	return &Services{stored: newStoredServices(file, server)}
 }
@@ -40,8 +40,8 @@ func NewServices(file, server string) *Services {
 // ServiceLister follows Services.
 type ServiceLister interface {
 	// FollowServices calls set with all Services that have an address after each change,
-	// and with the reason while they cannot be had. Calls never overlap. It blocks until
-	// ctx ends.
+	// and with the reason while they are unavailable. Calls never overlap. It blocks
+	// until ctx ends.
 	FollowServices(ctx context.Context, set func(all []*v1.Service, err error))
 }
 

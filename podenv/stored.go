@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// storedAfter is how long the apiserver is waited for before what was stored counts, as
+	// storedAfter is how long podd waits for the apiserver before stored Services count, as
 	// for the pods (podconfig/apiserver).
 	storedAfter = 10 * time.Second
 	// savingPause is between two savings.
@@ -73,7 +73,7 @@ func (s storedServices) write(all []*v1.Service) error {
 	return s.file.Write(r)
 }
 
-// read returns what was stored; ok is false for nothing of this cluster.
+// read returns the stored Services; ok is false if the file has none of this cluster.
 func (s storedServices) read() (all []*v1.Service, ok bool) {
 	r, err := s.file.Read()
 	if err != nil || r.Server != s.server {

@@ -8,8 +8,8 @@ import (
 	"podd/internal/pod"
 )
 
-// subPaths are those of the container's volumeMounts, by their index; nil where
-// no mount has any. Whether they may be mounted is for volumes to check.
+// subPaths are those of the container's volumeMounts, by their index; nil if no mount has
+// any. Package volumes checks whether they may be mounted.
 func subPaths(c *v1.Container, values map[string]string) ([]string, error) {
 	var out []string
 	for i := range c.VolumeMounts {
