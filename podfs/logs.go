@@ -31,7 +31,7 @@ type containerLog struct {
 // link, and the next Link retries it.
 func (f *Files) Link(seen pod.Observed) {
 	if seen.Name == "" {
-		return // whose they are is unknown
+		return // their owner is unknown
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
@@ -90,8 +90,8 @@ func (f *Files) Mark() uint64 {
 	return f.marks
 }
 
-// KeepOnly forgets containers that are no longer listed, since they were removed by
-// others, with their links. Their logs are removed with the pod.
+// KeepOnly forgets containers that are no longer listed because others removed them, and
+// removes their links. Their logs are removed with the pod.
 func (f *Files) KeepOnly(listed []pod.Summary, mark uint64) {
 	there := map[string]bool{}
 	for i := range listed {
@@ -205,8 +205,8 @@ func (f *Files) RemoveLogs(p *v1.Pod) error {
 }
 
 // OrphanedLogs finds the log directory of a pod by its UID alone, and returns the names that
-// the directory has; ok is false if there is none. It removes the links to these logs: the
-// runtime no longer has their containers.
+// the directory has; ok is false if the pod has no such directory. It removes the links to
+// these logs: the runtime no longer has their containers.
 func (f *Files) OrphanedLogs(uid pod.UID) (namespace, name string, ok bool, err error) {
 	entries, err := os.ReadDir(f.dirs.PodLogs)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -233,7 +233,7 @@ func (f *Files) PruneLinks() error {
 	})
 }
 
-// pruneLinks removes the links whose name begins with a prefix and whose target matches.
+// pruneLinks removes the links that have a name with the prefix and a target that matches.
 func (f *Files) pruneLinks(prefix string, match func(target string) bool) error {
 	entries, err := os.ReadDir(f.dirs.ContainerLogs)
 	if err != nil {

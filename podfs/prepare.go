@@ -16,7 +16,8 @@ import (
 )
 
 // PreparePod creates the pod's log directory, which its sandbox names, and the files of
-// the sandbox: anew, whatever containers of an earlier one wrote to them.
+// the sandbox. It creates these anew, whatever containers of an earlier sandbox wrote to
+// them.
 func (f *Files) PreparePod(p *v1.Pod, in pod.SandboxInputs) error {
 	if err := os.MkdirAll(f.dirs.Logs(p.Namespace, p.Name, p.UID), 0o755); err != nil {
 		return fmt.Errorf("make the pod's log directory: %w", err)

@@ -41,8 +41,8 @@ func (d Dirs) ReadEnd(file string, most int64) ([]byte, error) {
 	return tailOf(f, most)
 }
 
-// ReadLogEnd is ReadEnd for a log, whose location is not podd's to choose: only a
-// symlink at its end is not followed.
+// ReadLogEnd is ReadEnd for a log. podd does not choose the log's location, so only a
+// symlink at the end of the path is not followed.
 func ReadLogEnd(file string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
