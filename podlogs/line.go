@@ -22,7 +22,7 @@ type line struct {
 	text []byte
 }
 
-// errNotWanted is of a line before those that are to be read.
+// errNotWanted is the error of a line before those to read.
 var errNotWanted = errors.New("is not to be read")
 
 var errNotCRI = errors.New("is not in CRI's log format")

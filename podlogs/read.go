@@ -25,9 +25,9 @@ type Options struct {
 	// Tail is the number of lines from the end, of the file unless WholeLines; negative for
 	// all.
 	Tail int64
-	// WholeLines has Tail count the lines that the container wrote, each of which may be
-	// several of the file: runtimes split those that are longer than 16 KiB. The kubelet
-	// counts those of the file.
+	// WholeLines makes Tail count the lines that the container wrote. Each may be several
+	// lines of the file: runtimes split those that are longer than 16 KiB. The kubelet
+	// counts the lines of the file.
 	WholeLines bool
 	// Since leaves out what is older; zero for nothing.
 	Since time.Time
@@ -47,8 +47,8 @@ const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 // may write a last line into it.
 const settle = 100 * time.Millisecond
 
-// maxLine bounds what is held of a line of a file, in bytes: a longer one is written as it is
-// read. Runtimes split at 16 KiB, unless they are told not to.
+// maxLine bounds how much of a line of a file is held, in bytes: a longer one is written as
+// it is read. Runtimes split at 16 KiB, unless they are told not to.
 const maxLine = 1 << 20
 
 // Log is where the log of a container is.
@@ -65,7 +65,7 @@ type Reader struct {
 	file    *os.File
 	ended   <-chan struct{}
 	watch   *filewatch.Subscription // nil without Follow
-	// size is how much of the file is read where nothing is followed.
+	// size is how much of the file a Reader without Follow reads.
 	size int64
 	out  map[string]io.Writer
 	left int64 // bytes to write; negative for no bound
@@ -74,16 +74,16 @@ type Reader struct {
 	at     int64
 	before int64 // bytes of that line that were read
 	starts map[string]int64
-	// pending is the beginning of a line whose end is not read yet; long is a line that was
-	// too long to be held, whose beginning is written.
+	// pending is the beginning of a line that has not been read to its end. long is a line
+	// that was too long to hold; its beginning is already written.
 	pending []byte
 	long    *line
-	// open is the stream whose last line was partial.
+	// open has the streams with a partial last line.
 	open map[string]bool
 }
 
-// Open opens a log, whose lines of this moment a Reader without Follow reads and no others. A
-// file that is not there is fs.ErrNotExist. dirs watches the directory of a log that is
+// Open opens a log. A Reader without Follow reads only the lines that the log has at this
+// moment. A missing file is fs.ErrNotExist. dirs watches the directory of a log that is
 // followed. Close must be called.
 func Open(l Log, o Options, dirs *filewatch.Dirs) (*Reader, error) {
 	file, err := openRegular(l.Path)
@@ -98,8 +98,8 @@ func Open(l Log, o Options, dirs *filewatch.Dirs) (*Reader, error) {
 	return r, nil
 }
 
-// openRegular opens a file that is one. Others may be in its place where a pod writes to the
-// directory of logs, and opening a FIFO would block.
+// openRegular opens a file only if it is regular. A pod that writes to the directory of logs
+// may have put another kind in its place, and opening a FIFO would block.
 func openRegular(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -116,7 +116,7 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-// begin goes to where the reading begins.
+// begin goes to where reading starts.
 func (r *Reader) begin(dirs *filewatch.Dirs) error {
 	if r.options.Follow {
 		// Before the first look, so that nothing is missed between the two.
@@ -294,7 +294,7 @@ func (r *Reader) take(part []byte, last bool) error {
 	return r.write(l)
 }
 
-// goOn writes what follows of a long line.
+// goOn writes the next part of a long line.
 func (r *Reader) goOn(part []byte, last bool) error {
 	l := *r.long
 	if last {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// tailOffset returns where the last lines of a file begin, and where it ends; negative is for
-// all of it. An unfinished line at the end counts as one.
+// tailOffset returns where the last lines of a file begin, and where it ends. A negative
+// number asks for the whole file. An unfinished line at the end counts as one.
 func tailOffset(f *os.File, lines int64) (start, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -41,8 +41,8 @@ func tailOffset(f *os.File, lines int64) (start, end int64, err error) {
 }
 
 // wholeTail returns where the last lines that a container wrote begin, each with all of its
-// parts, and where the file ends. Before starts, by stream, there are parts of earlier
-// lines only, which are left out: those of two streams may be mixed.
+// parts, and where the file ends. Lines of two streams may be mixed: before starts, by
+// stream, the file has only parts of earlier lines, which are left out.
 func wholeTail(f *os.File, lines int64) (starts map[string]int64, start, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
