@@ -1,9 +1,9 @@
 // Package prober runs the startup, readiness and liveness probes of running
 // containers, by exec, httpGet, tcpSocket and grpc.
 //
-// It owns when a probe runs, what a run means (thresholds) and the last results.
-// It leaves to others what follows from a result: agent/plan restarts, status sets
-// Ready. The reference is upstream's pkg/kubelet/prober and pkg/probe.
+// It owns when a probe runs, what a run means (thresholds) and the last results. Others
+// act on a result: agent/plan restarts, status sets Ready. The reference is upstream's
+// pkg/kubelet/prober and pkg/probe.
 //
 // # When a probe runs
 //
@@ -12,13 +12,13 @@
 //	                       first  second
 //	                              (1 s after the container's start, if the first failed)
 //
-// Startup and readiness probes first run when initialDelaySeconds are over, at
-// once where there are none. A failure in a container's first second is not
-// an event: no process responds in its first milliseconds. The probe runs again at
-// the end of that second, which is when upstream's kubelet, which sees a container
-// up to a second late, begins. Failures before the first success count by the
-// periods gone by when they came, so that failureThreshold × periodSeconds is the
-// time that a container has to start up, as the API promises.
+// Startup and readiness probes first run when initialDelaySeconds are over; without a
+// delay, at once. A failure in a container's first second is not an event: no process
+// responds in its first milliseconds. The probe runs again at the end of that second.
+// Upstream's kubelet begins at that time, since it sees a container up to a second late.
+// Failures before the first success count by the periods gone by when they came, so that
+// failureThreshold × periodSeconds is the time that a container has to start up, as the
+// API promises.
 //
 // A liveness probe first runs when initialDelaySeconds are over, and not before
 // one period: upstream's worker ticks from the time at which the pod was

@@ -16,11 +16,10 @@ const (
 	starting = 100 * time.Millisecond
 )
 
-// gate bounds the commands that start at the same time. Whoever waits is served
-// in the order of arrival, and each probe waits at most once: nobody starves. A
-// pod holds, or waits in that order for, at most half of the places: the rest of
-// its commands wait for one another, and no pod's probes are behind all of
-// another's.
+// gate bounds the commands that start at the same time. It serves them in the order of
+// arrival, and each probe waits at most once: nobody starves. A pod holds, or waits in
+// that order for, at most half of the places. The rest of its commands wait for one
+// another, so that no pod's probes are behind all of another's.
 type gate struct {
 	places chan struct{}
 
@@ -38,9 +37,9 @@ func newGate(n int) *gate {
 	return &gate{places: make(chan struct{}, n), shares: make(map[pod.UID]*share)}
 }
 
-// enter waits for a place for a command in that pod, and returns what gives it
-// back: after a while it does so by itself. The function may be called more than
-// once.
+// enter waits for a place for a command in that pod, and returns the function that gives
+// it back. The place also becomes free by itself after a while. The function may be
+// called more than once.
 func (g *gate) enter(ctx context.Context, uid pod.UID) (leave func(), err error) {
 	s := g.join(uid)
 	select {

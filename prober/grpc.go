@@ -30,7 +30,7 @@ const (
 	maxGRPCAnswer = 64 << 10 // of whatever frames, on one connection
 	maxGRPCReply  = 16 << 10
 	maxGRPCHeader = 16 << 10
-	// grpcBuffer is for each direction of a connection, in bytes.
+	// grpcBuffer is the buffer of each direction of a connection, in bytes.
 	grpcBuffer = 1 << 10
 )
 
@@ -90,8 +90,8 @@ func newGRPCClient(addr string, timeout time.Duration, why *connectError) (*grpc
 	)
 }
 
-// connectError is why the last attempt to connect failed, which gRPC does not tell. That time
-// was over is known anyway.
+// connectError is why the last attempt to connect failed, which gRPC does not report. It
+// leaves out a timeout, which is known anyway.
 type connectError struct{ last atomic.Pointer[error] }
 
 func (e *connectError) set(err error) {
@@ -101,7 +101,7 @@ func (e *connectError) set(err error) {
 	e.last.Store(&err)
 }
 
-// String is for the end of a message.
+// String formats the error as the end of a message.
 func (e *connectError) String() string {
 	if last := e.last.Load(); last != nil {
 		return fmt.Sprintf(" (%v)", *last)

@@ -14,9 +14,9 @@ import (
 	"podd/internal/pod"
 )
 
-// execPatience is how long beyond its timeout a command is waited for: the runtime
-// kills it, but processes that it left in the background may keep its output open,
-// and containerd waits for them.
+// execPatience is how long podd waits for a command beyond its timeout. The runtime kills
+// the command, but processes that it left in the background may keep its output open, and
+// containerd waits for them.
 const execPatience = 2 * time.Second
 
 // handlers runs the handlers of probes.

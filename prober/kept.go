@@ -17,8 +17,8 @@ import (
 const (
 	// keepAfter collects changes at about the same time into one write.
 	keepAfter = 300 * time.Millisecond
-	// keepFor is how long the saved results of a pod that has not reappeared are kept
-	// where nobody says which pods are gone (Retain): by then they are stale.
+	// keepFor is how long the saved results of a pod that has not reappeared are kept if
+	// nobody says which pods are gone (Retain): by then they are stale.
 	keepFor = time.Hour
 	// maxKept bounds one pod's file, in bytes; usual ones have a few hundred.
 	maxKept = 256 << 10
@@ -90,8 +90,8 @@ func (f keptFile) results() pod.ProbeResults {
 	return results
 }
 
-// take returns, once, what an earlier podd saved of exactly that container: later
-// results are newer.
+// take returns, once, what an earlier podd saved of exactly that container; after that,
+// newer results exist.
 func (k *kept) take(uid pod.UID, name, containerID string) pod.Probes {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,14 +111,14 @@ func (k *kept) changed(uid pod.UID) {
 	k.poke.Notify()
 }
 
-// forgotten removes a pod's file at once: a podd that is killed before the next write
-// would leave it to the next one, which knows once all sources have spoken that the pod is gone. A
-// write that is under way may make it anew, and the one after that removes it.
+// forgotten removes a pod's file at once. If podd were killed before the next write, it would
+// leave the file to the next podd, which knows that the pod is gone only once all sources have
+// spoken. A write in progress may recreate the file, and the next write removes it.
 func (k *kept) forgotten(uid pod.UID) {
 	if k.files.Path == "" {
 		return
 	}
-	_ = k.files.Remove(string(uid)) // repeated, and told of, by that write
+	_ = k.files.Remove(string(uid)) // that write repeats it and reports an error
 	k.changed(uid)
 }
 
@@ -144,8 +144,8 @@ func (k *kept) run(ctx context.Context, results func(pod.UID) pod.ProbeResults) 
 	}
 }
 
-// retain removes the files of all pods but those to keep, which is nil for no pod. Of a pod
-// that has targets it is written anew.
+// retain removes the files of all pods except those to keep; nil keeps none. The file of a
+// pod that has targets is written anew.
 func (k *kept) retain(keep map[pod.UID]bool) {
 	if k.files.Path == "" {
 		return

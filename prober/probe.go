@@ -71,8 +71,8 @@ type probe struct {
 	flipped time.Time
 	// succeeded: once at least.
 	succeeded bool
-	// counted is the last period whose failure counted, told the last with an event,
-	// both before the first success.
+	// counted is the last period with a failure that counted; told is the last period
+	// with an event. Both are from before the first success.
 	counted, told int64
 
 	rows rows
@@ -129,8 +129,8 @@ func (pr *probe) begin(now time.Time, spread float64) {
 // boundary is the number of periods between the base and t.
 func (pr *probe) boundary(t time.Time) int64 { return int64(t.Sub(pr.base) / pr.period) }
 
-// next is when to run again after a run from began to ended. A pace may want a run
-// earlier than it would be otherwise: that needs a place in the node's budget.
+// next is when to run again after a run from began to ended. A pace may want an earlier
+// run than the period does: that needs a place in the node's budget.
 func (pr *probe) next(began, ended time.Time) (wanted, otherwise time.Time) {
 	tick := pr.base.Add(time.Duration(pr.boundary(began)+1) * pr.period)
 	settled := pr.c.startedAt.Add(settle)
@@ -152,8 +152,8 @@ func (pr *probe) action() budget.Action {
 	return budget.Probe
 }
 
-// note applies the outcome of a run. changed says that the published result changed;
-// tell that a failure is worth an event.
+// note applies the outcome of a run. changed says that the published result changed; tell
+// says that a failure is worth an event.
 //
 // Before the first success, the n-th failure counts if it ended n periods after the
 // first run or later: one that hung took its periods, too. For a liveness probe,

@@ -42,7 +42,7 @@ type Config struct {
 	// nil for no bound.
 	Budget *budget.Budget
 	Log    *slog.Logger
-	// Metrics is for podd's own metrics of probing, PerProbe for those by pod and
+	// Metrics gets podd's own metrics of probing; PerProbe gets those by pod and
 	// container that /metrics/probes shows. Either may be nil.
 	Metrics, PerProbe prometheus.Registerer
 }
@@ -142,7 +142,7 @@ type run func()
 // grow its stack each time, which costs a tenth of a probe.
 const idleFor = 2 * time.Second
 
-// work does runs, one after another, until there is none for a while.
+// work does runs, one after another, until no run has come for a while.
 func (p *Prober) work(ctx context.Context, r run) {
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()

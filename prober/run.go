@@ -30,7 +30,7 @@ const (
 	unknown verdict = "unknown"
 )
 
-// answer is the outcome of one attempt. With err the probe could not be run, which
+// answer is the outcome of one attempt. If err is set, the probe could not be run, which
 // counts neither as a success nor as a failure, whatever the verdict.
 type answer struct {
 	verdict verdict
@@ -56,7 +56,7 @@ type job struct {
 	ip          string
 	kind        kind
 	probe       *v1.Probe
-	// timeout is for the whole run, retries included.
+	// timeout bounds the whole run, retries included.
 	timeout time.Duration
 }
 

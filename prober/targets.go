@@ -43,9 +43,9 @@ func (c *container) started() bool {
 // liveness and startup probes for good. podIP is the target of probes without a host;
 // it may be empty while it is unknown.
 //
-// It may be called at any rate: without a change it costs a comparison. It does not
-// wake the pod, whose worker is the caller: results that an earlier podd saved are in
-// Results when it returns. p must not be modified, not even later.
+// It may be called at any rate: without a change it costs a comparison. It does not wake
+// the pod, because the pod's worker is the caller. When it returns, Results has the
+// results that an earlier podd saved. p must not be modified, not even later.
 func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, terminating bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,8 +118,8 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	return true
 }
 
-// shownStarted says that the apiserver shows a container as started: its startup probe has
-// succeeded, if only for the kubelet in whose place podd is now, and is not run again.
+// shownStarted says that the apiserver shows a container as started. Its startup probe has
+// succeeded, if only for the kubelet that podd has replaced, and does not run again.
 func shownStarted(p *v1.Pod, t *pod.ProbeTarget) bool {
 	s := pod.ContainerStatus(&p.Status, t.Container.Name)
 	return s != nil && pod.RuntimeID(s.ContainerID) == t.ContainerID && s.Started != nil && *s.Started
@@ -214,8 +214,8 @@ func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) 
 // Retain removes what an earlier podd saved of pods that are not named: they are gone.
 func (p *Prober) Retain(keep map[pod.UID]bool) { p.kept.retain(keep) }
 
-// Forget removes everything of a removed pod: runs, results, what was saved of it,
-// and its metrics. An unknown one is no error.
+// Forget removes everything of a removed pod: runs, results, saved results and metrics.
+// An unknown pod is no error.
 func (p *Prober) Forget(uid pod.UID) {
 	p.forget(uid)
 	p.kept.forgotten(uid) // without the lock: a slow disk delays no probe
