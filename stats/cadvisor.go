@@ -120,8 +120,8 @@ func (c *Collector) layers(ctx context.Context) map[layer]*api.FsStats {
 	return all
 }
 
-// writeMachine writes what does not change. Series that cAdvisor has for mainframes,
-// memory modules and NUMA topology are left out.
+// writeMachine writes what does not change. It leaves out cAdvisor's series for
+// mainframes, memory modules and NUMA topology.
 func (c *Collector) writeMachine(out *text) {
 	m := c.machine()
 	out.family("cadvisor_version_info", gauge, "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.")

@@ -18,8 +18,8 @@ import (
 // Group is a cgroup of the pods' tree, by its path in the hierarchies.
 type Group struct {
 	Path string
-	// Pod is the UID of the pod that it is of or below; dashes may be underscores. ID is
-	// a sandbox's or container's. Both are empty above the pods.
+	// Pod is the UID of the pod that the cgroup belongs to; dashes may be underscores. ID
+	// is a sandbox's or container's. Both are empty above the pods.
 	Pod pod.UID
 	ID  string
 }
@@ -126,8 +126,8 @@ func (m *measured) isPod() bool       { return m.Pod != "" && m.ID == "" }
 func (m *measured) isContainer() bool { return m.ID != "" && m.who.Container != "" }
 func (m *measured) isSandbox() bool   { return m.ID != "" && m.who.Container == "" }
 
-// snapshot returns a reading that is not older than the request but for one that was under
-// way already.
+// snapshot returns a reading that began after the request, or one that was already in
+// progress.
 func (c *Collector) snapshot(ctx context.Context, detail kernel.Detail) (*Snapshot, error) {
 	c.mu.Lock()
 	f := c.flights[detail]
@@ -148,7 +148,7 @@ func (c *Collector) snapshot(ctx context.Context, detail kernel.Detail) (*Snapsh
 	}
 }
 
-// collect reads for all who wait.
+// collect reads for all waiting requests.
 func (c *Collector) collect(ctx context.Context, f *flight, detail kernel.Detail) {
 	c.readSlot <- struct{}{}
 	f.snap = c.read(ctx, detail)
@@ -197,8 +197,8 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	return snap
 }
 
-// born returns when a cgroup had used nothing yet, for a reading that began then. One of any
-// age may be new to the kernel's memory, with all that it has used.
+// born returns when a cgroup had used nothing yet, for a reading that began at begun. A
+// cgroup of any age may be new to the kernel's memory, with all that it has used.
 func born(s kernel.Sample, begun time.Time) time.Time {
 	if s.Created.After(begun.Add(-least)) {
 		return s.Time
@@ -206,9 +206,9 @@ func born(s kernel.Sample, begun time.Time) time.Time {
 	return s.Created
 }
 
-// networks reads those of the node and of each pod, of which any process will do: they
-// share its namespace. A pod on the node's network has none of its own, unlike with
-// cAdvisor, which shows the node's under each such pod, so that sums count it many times.
+// networks reads the networks of the node and of each pod. Any process of a pod will do:
+// all share its namespace. A pod on the node's network has none of its own. cAdvisor
+// instead shows the node's under each such pod, so that sums count it many times.
 func (c *Collector) networks(all []measured) {
 	own := c.cfg.Kernel.NetworkOf(os.Getpid())
 	for i := range all {

@@ -1,6 +1,6 @@
-// Package stats answers what pods and the node use: CPU, memory, network, processes, swap,
-// block devices and pressure. It reads the cgroups and /proc when somebody asks, and
-// serves one reading in three forms, which therefore agree:
+// Package stats reports what pods and the node use: CPU, memory, network, processes, swap,
+// block devices and pressure. It reads the cgroups and /proc on request, and serves one
+// reading in three forms, which therefore agree:
 //
 //	Summary       /stats/summary, the types of k8s.io/kubelet/pkg/apis/stats/v1alpha1
 //	Resource      /metrics/resource, the kubelet's names; metrics-server reads it
@@ -17,10 +17,11 @@
 //     that are new since the last reading.
 //   - One reading at a time: a request that comes while one of its kind is under way gets
 //     that one's result. Ten clients at once cost one reading, and ten responses.
-//   - What ends while it is read is left out, and is no error. What cannot be read is left
-//     out, too, and reported as an error of the scrape; it never fails the rest.
-//   - A rate of CPU is an average since an earlier request, over ten seconds or more where
+//   - A cgroup that ends while it is read is left out, and is no error. Anything else that
+//     cannot be read is left out, too, and reported as an error of the scrape; it never fails
+//     the rest.
+//   - A rate of CPU is an average since an earlier request, over ten seconds or more if
 //     there are requests that far apart, over five minutes at most. Without such a request
-//     there is none, but for what was started within five minutes, whose average since then
-//     it is.
+//     there is no rate, except for what was started within five minutes: its rate is the
+//     average since then.
 package stats

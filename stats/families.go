@@ -17,9 +17,9 @@ type family struct {
 	values    func(r *row, out func(value float64, extra string))
 }
 
-// families are those that the kubelet has cAdvisor collect, but for what is always 0 or -1
-// there (load averages, task states, health), and I/O times and merges, which cgroups do not
-// count.
+// families are those that the kubelet has cAdvisor collect. Left out are those that are
+// always 0 or -1 there (load averages, task states, health), and I/O times and merges, which
+// cgroups do not count.
 var families = []family{
 	ofIO("container_fs_reads_bytes_total", "Cumulative count of bytes read", func(d *kernel.Device) uint64 { return d.ReadBytes }),
 	ofIO("container_fs_reads_total", "Cumulative count of reads completed", func(d *kernel.Device) uint64 { return d.Reads }),
@@ -189,8 +189,8 @@ func ofDisk(name, help string, value func(*api.FsStats) *uint64) family {
 	}}
 }
 
-// ofNodeDisk is of the node's file system alone: the inodes of a container's layer are those of
-// the whole disk, which say nothing about the container.
+// ofNodeDisk covers the node's file system alone. The inodes of a container's layer are those
+// of the whole disk, which say nothing about the container.
 func ofNodeDisk(name, help string, value func(*api.FsStats) *uint64) family {
 	f := ofDisk(name, help, value)
 	all := f.values

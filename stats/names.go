@@ -13,8 +13,8 @@ import (
 const (
 	// identifyTimeout bounds the question to the runtime within a reading.
 	identifyTimeout = 2 * time.Second
-	// askAgain is how long an ID that the runtime did not know is not asked for: it may
-	// be a process that the runtime has lost.
+	// askAgain is how long podd does not ask for an ID that the runtime did not know: it
+	// may belong to a process that the runtime has lost.
 	askAgain = 5 * time.Second
 )
 

@@ -48,7 +48,7 @@ func writeNode(out *text, n *api.NodeStats) {
 	}
 }
 
-// resource is a family of containers or pods: value returns false where there is none.
+// resource is a family of containers or pods: value returns false if it has no value.
 type resource[T any] struct {
 	name, kind, help string
 	value            func(*T) (value float64, at time.Time, ok bool)

@@ -55,7 +55,7 @@ func (c *Collector) usage(snap *Snapshot) *api.Summary {
 	return out
 }
 
-// addNode adds what is not CPU and memory.
+// addNode adds everything except CPU and memory.
 func (c *Collector) addNode(snap *Snapshot, node *api.NodeStats) error {
 	fs, err := c.cfg.Storage.NodeFS()
 	if err != nil {
@@ -98,8 +98,8 @@ func (c *Collector) addImages(ctx context.Context, node *api.NodeStats) {
 	node.Runtime = stats
 }
 
-// podUsage returns the pods with a cgroup that have a container which runs, in the order of
-// their UIDs.
+// podUsage returns the pods with a cgroup and a running container, in the order of their
+// UIDs.
 func (c *Collector) podUsage(snap *Snapshot) []api.PodStats {
 	states := statesOf(c.cfg.Pods())
 	index := map[pod.UID]int{}
@@ -133,7 +133,7 @@ func (c *Collector) podUsage(snap *Snapshot) []api.PodStats {
 	return out
 }
 
-// addContainer adds a container. Of two with one name, an ended one and its successor, the
+// addContainer adds a container. If two have one name, an ended one and its successor, the
 // younger counts.
 func addContainer(p *api.PodStats, m *measured, started metav1.Time) {
 	one := api.ContainerStats{Name: m.who.Container, StartTime: started, CPU: cpuOf(m), Memory: memoryOf(m), Swap: swapOf(m), IO: ioOf(m)}
@@ -155,8 +155,8 @@ func addProcesses(have *api.ProcessStats, n uint64) *api.ProcessStats {
 	return &api.ProcessStats{ProcessCount: &n}
 }
 
-// withStorage merges what pods use of disks with what else they use. A pod that has no
-// cgroup yet has its disks alone; one that is not desired any more is left out.
+// withStorage adds the pods' disk usage to their other usage. A pod that has no cgroup
+// yet has only its disks. A pod that is not desired any more is left out.
 func (c *Collector) withStorage(ctx context.Context, snap *Snapshot, used []api.PodStats) []api.PodStats {
 	of := make(map[string]*api.PodStats, len(used))
 	for i := range used {

@@ -22,10 +22,10 @@ type system struct {
 	measured
 }
 
-// measureSystem measures podd, the runtime, the system's processes and all pods. A daemon is
-// measured by its cgroup if it has one to itself, as a service of systemd does; podd and a
-// runtime that it started share theirs, which would say nothing about either: then its
-// process is measured.
+// measureSystem measures podd, the runtime, the system's processes and all pods. It measures
+// a daemon by its cgroup if the daemon has one to itself, like a service of systemd. podd
+// and a runtime that it started share theirs, which would say nothing about either, so then
+// it measures the process.
 func (c *Collector) measureSystem(snap *Snapshot) []system {
 	c.followRuntime()
 	own, theirs := c.cfg.Kernel.CgroupOf(c.own.pid), ""
@@ -77,9 +77,9 @@ func (c *Collector) followRuntime() {
 	}
 }
 
-// measureDaemon measures a daemon by its cgroup, or by its process if that is empty. The rate is
-// that of what was measured: a process that was started again has not used what the former one
-// had, and a cgroup may go on with processes of a daemon that has ended.
+// measureDaemon measures a daemon by its cgroup, or by its process if that is empty. The rate
+// belongs to what was measured: a restarted process has not used what the former one had, and a
+// cgroup may go on with processes of a daemon that has ended.
 func (c *Collector) measureDaemon(name string, pid int, cgroup string, begun time.Time) (system, bool) {
 	p, err := c.cfg.Kernel.Process(pid)
 	if err != nil {

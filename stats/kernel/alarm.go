@@ -12,11 +12,12 @@ import (
 	"podd/internal/wake"
 )
 
-// Alarm has the kernel tell when memory runs short: on v1 when the usage of a cgroup crosses
-// a threshold (memory.usage_in_bytes in cgroup.event_control), on v2, which has no such
-// thresholds, when tasks stall for memory (a trigger of pressure stall information,
-// Documentation/accounting/psi.rst). It is a hint to look, and may come late or never.
-// Between alarms it costs nothing but a goroutine and a few descriptors for each cgroup.
+// Alarm makes the kernel report when memory runs short. On v1 it does when the usage of a
+// cgroup crosses a threshold (memory.usage_in_bytes in cgroup.event_control). v2 has no such
+// thresholds: there it does when tasks stall for memory (a trigger of pressure stall
+// information, Documentation/accounting/psi.rst). An alarm is a hint to look, and may come
+// late or never. Between alarms it costs nothing but a goroutine and a few descriptors for
+// each cgroup.
 type Alarm struct {
 	r    *Reader
 	poke wake.Signal
@@ -31,14 +32,14 @@ type armed struct {
 	close func()
 }
 
-// rearmThreshold is by how much a threshold must have moved to be set anew: what the page cache
-// holds changes all the time.
+// rearmThreshold is by how much a threshold must have moved before it is set anew: the size of
+// the page cache changes all the time.
 const rearmThreshold = 16 << 20
 
 // stall is the trigger: tasks that waited for memory for 150 ms within 2 s.
 const stall = "some 150000 2000000"
 
-// NewAlarm returns one that nothing is armed for; the caller closes it.
+// NewAlarm returns an Alarm that is armed for nothing; the caller closes it.
 func (r *Reader) NewAlarm() *Alarm {
 	return &Alarm{r: r, poke: wake.New(), armed: map[string]*armed{}}
 }
@@ -46,8 +47,8 @@ func (r *Reader) NewAlarm() *Alarm {
 // C receives when memory may be short.
 func (a *Alarm) C() <-chan struct{} { return a.poke }
 
-// Arm watches a cgroup, "/" for the machine, from which less than available bytes of its
-// limit are to be left. It replaces what was armed for that cgroup before.
+// Arm watches a cgroup, "/" for the machine, and raises the alarm when less than
+// available bytes of its limit are left. It replaces the previous alarm for that cgroup.
 func (a *Alarm) Arm(rel string, available uint64) error {
 	at := uint64(0)
 	if !a.r.cfg.V2 {
@@ -134,8 +135,9 @@ func (a *Alarm) usage(rel string, at uint64) (*armed, error) {
 	return &armed{at: at, close: func() { _ = events.Close() }}, nil
 }
 
-// trigger sets a trigger of pressure. The kernel tells of it by POLLPRI, for which Go's poller
-// does not wait: an epoll instance of its own does, for which the poller waits.
+// trigger sets a trigger of pressure. The kernel reports it by POLLPRI, which Go's poller does
+// not wait for. An epoll instance of its own waits for POLLPRI, and the poller waits for that
+// instance.
 func (a *Alarm) trigger(rel string, _ uint64) (*armed, error) {
 	name := a.r.cfg.Proc + "/pressure/memory"
 	if rel != "/" {

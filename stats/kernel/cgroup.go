@@ -30,8 +30,7 @@ type Reader struct {
 	kept   *kept
 }
 
-// New returns a Reader; it reads nothing yet but the clock, and of what kind the hierarchies
-// are.
+// New returns a Reader. It reads only the clock, and the kind of the hierarchies.
 func New(cfg Config) *Reader {
 	if cfg.Proc == "" {
 		cfg.Proc = "/proc"
@@ -51,8 +50,8 @@ const (
 	All
 )
 
-// Cgroup reads a cgroup by its path in the hierarchies, "/" for the root, whose memory is
-// the machine's. It returns ErrGone if there is no such cgroup. Files stay open for the next
+// Cgroup reads a cgroup by its path in the hierarchies. The root is "/", with the machine's
+// memory. It returns ErrGone if there is no such cgroup. Files stay open for the next
 // reading, until a Sweep.
 func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 	h := r.kept.take(rel)
@@ -73,7 +72,7 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 // Sweep closes the files of cgroups that were not read since the last Sweep.
 func (r *Reader) Sweep() { r.kept.sweep() }
 
-// cgroup reads a cgroup with what of it is open.
+// cgroup reads a cgroup, using the files that are already open.
 func (r *Reader) cgroup(h *handles, rel string, detail Detail) (Sample, error) {
 	f := files.Get().(*file)
 	defer files.Put(f)
@@ -154,9 +153,9 @@ func (p *place) there() bool {
 	return true
 }
 
-// find returns where a cgroup is, if it is there, and when it was made. On v1 it looks at
-// one hierarchy: of the others, those that lack the cgroup are taken out where it is read.
-// podd makes those of pods where it sets limits, the runtime the rest.
+// find returns where a cgroup is, if it exists, and when it was made. On v1 it looks at
+// one hierarchy; the read drops the others that lack the cgroup. podd makes the pods'
+// cgroups in the hierarchies where it sets limits, the runtime makes the rest.
 func (r *Reader) find(at *reads, rel string) (p place, created time.Time, err error) {
 	p.root = rel == "/"
 	if p.root {

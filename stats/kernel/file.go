@@ -118,8 +118,8 @@ func pairs(text []byte, found func(name []byte, n uint64)) {
 	}
 }
 
-// reads collects the first error of several reads, and whether a file was missing. Who
-// makes one calls leave at the end.
+// reads collects the first error of several reads, and whether a file was missing.
+// Whoever makes one calls leave at the end.
 type reads struct {
 	*file
 	dir    string
@@ -146,8 +146,8 @@ func (r *reads) enter() error {
 	return r.why
 }
 
-// verify has the reading fail if a file of the directory was missing and there is another
-// directory of that name by now: nothing that was read counts then.
+// verify fails the reading if a file of the directory was missing and another directory
+// has that name by now: nothing that was read counts then.
 func (r *reads) verify() {
 	if r.at != nil && r.missed && r.err == nil && r.replaced() {
 		r.err = ErrGone
@@ -155,7 +155,7 @@ func (r *reads) verify() {
 	r.opened, r.at, r.why = "", nil, nil
 }
 
-// leave closes what was opened and is nobody else's.
+// leave closes what this reading opened and nobody else uses.
 func (r *reads) leave() {
 	r.verify()
 	if r.handles != nil && r.handles.room == nil {
@@ -177,7 +177,7 @@ func (r *reads) get(name string, whole bool) ([]byte, error) {
 	return text, r.named(err)
 }
 
-// named has an error say which directory it is about.
+// named adds the directory to an error.
 func (r *reads) named(err error) error {
 	if err != nil && !errors.Is(err, errMissing) && !errors.Is(err, ErrGone) {
 		return fmt.Errorf("%s: %w", r.dir, err)

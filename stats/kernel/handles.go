@@ -26,10 +26,10 @@ const (
 )
 
 // kept are the files of cgroups that stay open between readings: to open and close one
-// costs five times as much as to read it. A file of the kernel's tells at each read what is
-// true then, and once its cgroup was removed it can no longer be read: whatever cgroup has
-// its name by then, no number of the former one is taken for its own. Settings are not read
-// again until a file of their directory has been written.
+// costs five times as much as to read it. A read of a kernel file always returns the
+// present state, and fails once the cgroup was removed. Numbers of a removed cgroup are
+// therefore never taken for those of a new one with its name. Settings are not read again
+// until a file of their directory has been written.
 type kept struct {
 	mostFiles, mostDirs int               // 0 for none
 	writes              *filewatch.Writes // nil for none
@@ -158,7 +158,7 @@ func (k *kept) dropDir(d *openDir) {
 	k.drop(d.fd)
 }
 
-// has reports whether a file descriptor, as /proc names it, is of one that stays open.
+// has reports whether a file descriptor, as /proc names it, is one that stays open.
 func (k *kept) has(name string) bool {
 	fd, err := strconv.Atoi(name)
 	k.mu.Lock()

@@ -131,8 +131,8 @@ func (r *Reader) Tasks() (running, most int64) {
 }
 
 // Network returns the interfaces of the network namespace of a process, in the kernel's
-// order, without loopback and what cAdvisor leaves out besides: veth ends and docker's and
-// nerdctl's bridges.
+// order. It leaves out loopback, and also what cAdvisor leaves out: veth ends and docker's
+// and nerdctl's bridges.
 func (r *Reader) Network(pid int) ([]Interface, error) {
 	f := files.Get().(*file)
 	defer files.Put(f)
@@ -221,7 +221,7 @@ type Process struct {
 	Faults, MajorFaults uint64
 }
 
-// Process reads a process without its children; ErrGone if there is none.
+// Process reads a process without its children; ErrGone if it does not exist.
 func (r *Reader) Process(pid int) (Process, error) {
 	f := files.Get().(*file)
 	defer files.Put(f)
@@ -277,7 +277,8 @@ func (r *Reader) CgroupOf(pid int) string {
 }
 
 // DeviceOf returns the device of the file system that a path is on: the path of a block
-// device, or its number where there is none, as of a network file system.
+// device, or its number if the file system has no block device, such as a network file
+// system.
 func (r *Reader) DeviceOf(path string) string {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {

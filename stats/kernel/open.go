@@ -32,8 +32,8 @@ func (r *Reader) open(f *file, members []byte, s *Sample) {
 }
 
 // maxOpenFiles returns a process's soft limit, -1 for none, 0 if it is unknown. The kernel
-// has a call for one limit, which costs a tenth of its file of all; another /proc than the
-// own is of other processes.
+// has a call for one limit, which costs a tenth of reading its file of all limits. Another
+// /proc than podd's own shows other processes, so the call is not used there.
 func (r *Reader) maxOpenFiles(f *file, pid int) int64 {
 	var limit unix.Rlimit
 	if r.cfg.Proc == "/proc" && unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit) == nil {
@@ -46,8 +46,8 @@ func (r *Reader) maxOpenFiles(f *file, pid int) int64 {
 	return parseMaxOpenFiles(limits)
 }
 
-// openOf adds what one process has open. Of files it reads no more than the names that the
-// kernel gives them: to look at one may hang with the server of its file system.
+// openOf adds what one process has open. It reads only the names that the kernel gives the
+// files: a look at a file may hang with the server of its file system.
 func (r *Reader) openOf(f *file, pid int, s *Sample, links *int) {
 	dir, err := unix.Open(r.cfg.Proc+"/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
