@@ -16,8 +16,8 @@ import (
 	"podd/podfs"
 )
 
-// DefaultLength is the kubelet's default of userNamespaces.idsPerPod, of which every
-// other length must be a multiple.
+// DefaultLength is the kubelet's default of userNamespaces.idsPerPod. Every other length
+// must be a multiple of it.
 const DefaultLength = 1 << 16
 
 // Range is Length IDs from First on, of users and of groups.

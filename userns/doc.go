@@ -1,6 +1,6 @@
-// Package userns allocates to each pod with hostUsers: false its own range of the
-// node's user and group IDs, to which the runtime maps the IDs in the pod: root in such
-// a pod is an unprivileged user outside of it, and in no other pod.
+// Package userns allocates to each pod with hostUsers: false its own range of the node's
+// user and group IDs. The runtime maps the IDs in the pod to that range: root in such a
+// pod is an unprivileged user outside of it, and in no other pod.
 //
 // It owns <root-dir>/pods/<uid>/userns, one small file in upstream's format
 // (pkg/kubelet/userns), which is the record: it is read back at start, and removed with

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// subordinateUser is the user whose subordinate IDs are for pods: the kubelet's, so
+// subordinateUser is the user that has the subordinate IDs for pods: the kubelet's, so
 // that a node that is set up for it needs no changes.
 const subordinateUser = "kubelet"
 
