@@ -71,8 +71,8 @@ type Recorder interface {
 
 // Alarm tells earlier than the next look that memory is short.
 type Alarm interface {
-	// Arm has C receive when less than this many bytes of memory are left: of the
-	// machine's, or of what the pods together may have. It replaces what was armed.
+	// Arm makes C receive when less than this many bytes of memory are left: of the
+	// machine's, or of what the pods together may have. It replaces the previous alarm.
 	Arm(signal threshold.Signal, available int64) error
 	C() <-chan struct{}
 	Close()
