@@ -161,7 +161,7 @@ type StatusSink interface {
 	Report(r pod.Report)
 	// Forget says that the node has nothing left of a pod.
 	Forget(uid pod.UID)
-	// Drop says that podd knows nothing of a pod any more; the node may still have some of
+	// Drop says that podd knows nothing about a pod any more; the node may still have some of
 	// it.
 	Drop(uid pod.UID)
 }

@@ -31,7 +31,7 @@
 //   - A pod that lacks a ConfigMap or Secret starts when that object appears. The
 //     object has no effect on what runs already, or on what waits for anything else.
 //     The volumes of a pod learn that it is being stopped (Volumes.Stopping) before
-//     they get the next update.
+//     the agent takes the next update.
 //   - Workers never wait for each other, except for a slot among the sandboxes
 //     being started (Config.ParallelStarts).
 //   - An orphaned pod is terminated as soon as its own source is ready; another

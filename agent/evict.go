@@ -51,7 +51,7 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 	return news
 }
 
-// Released says whether a pod uses nothing of the node any more: it has no worker, or has
+// Released says whether a pod no longer uses the node: it has no worker, or has
 // ended and released its volumes and its cgroup. Any goroutine may call it.
 func (a *Agent) Released(uid pod.UID) bool {
 	a.mu.Lock()

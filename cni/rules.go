@@ -17,6 +17,7 @@ import (
 // closed to them, packets that leave the pod CIDR get the node's address, and
 // packets of pods may be forwarded. They go in by nftables, atomically, or by
 // iptables where there is no nft.
+//
 // Loopback has to be closed. For localhost:hostPort portmap sets route_localnet on the
 // bridge. From then on the kernel takes packets for 127/8 from the bridge, which a pod
 // with CAP_NET_RAW can make (CVE-2020-8558), and packets from 127/8 that no answer can

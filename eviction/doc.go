@@ -25,5 +25,5 @@
 //   - A condition holds as long as a threshold is met, and for the transition period
 //     (evictionPressureTransitionPeriod) after that.
 //
-// Package volumes/usage, not this one, enforces the limits of single pods.
+// Package volumes/usage, not this one, watches the limits of single pods.
 package eviction

@@ -60,7 +60,7 @@ type Pods interface {
 	Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName) Usage
 	// Evict ends a pod; false if it has ended, or may not be evicted. It does not block.
 	Evict(uid pod.UID, e pod.Eviction) bool
-	// Released blocks until a pod uses nothing of the node any more, or ctx ends.
+	// Released blocks until a pod no longer uses anything on the node, or ctx ends.
 	Released(ctx context.Context, uid pod.UID)
 }
 

@@ -45,7 +45,7 @@ func (c *container) started() bool {
 //
 // It may be called at any rate: without a change it costs a comparison. It does not wake
 // the pod, because the pod's worker is the caller. When it returns, Results has the
-// results that an earlier podd saved. p must not be modified, not even later.
+// results that an earlier podd saved. spec must not be modified, not even later.
 func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, terminating bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,9 +17,9 @@
 //     that are new since the last reading.
 //   - One reading at a time: a request that comes while one of its kind is under way gets
 //     that one's result. Ten clients at once cost one reading, and ten responses.
-//   - A cgroup that ends while it is read is left out, and is no error. Anything else that
-//     cannot be read is left out, too, and reported as an error of the scrape; it never fails
-//     the rest.
+//   - A cgroup or process that ends while it is read is left out, and is no error. Anything
+//     else that cannot be read is left out, too, and reported as an error of the scrape; it
+//     never fails the rest.
 //   - A rate of CPU is an average since an earlier request, over ten seconds or more if
 //     there are requests that far apart, over five minutes at most. Without such a request
 //     there is no rate, except for what was started within five minutes: its rate is the

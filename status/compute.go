@@ -67,7 +67,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// unseen is the status of a pod that podd knows nothing of yet, as the kubelet shows a
+// unseen is the status of a pod that podd knows nothing about yet, as the kubelet shows a
 // static pod until it has looked: no condition says what may not be so, and nobody can
 // tell since when.
 func (c *computation) unseen() v1.PodStatus {

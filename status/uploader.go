@@ -116,7 +116,7 @@ func newer(a, b *v1.Pod) bool {
 	return err != nil || order >= 0
 }
 
-// Gone says that nothing of a pod is left on this node; last is its last version with its
+// Gone says that this node has nothing left of a pod; last is its last version with its
 // final status. If its deletion was requested, the object is deleted after that status
 // was uploaded.
 func (u *Uploader) Gone(last *v1.Pod) {
@@ -237,7 +237,7 @@ func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) 
 	return after, nil
 }
 
-// sent is what an upload sent; last says that nothing of the pod was left by then.
+// sent is what an upload sent; last says that the node had nothing left of the pod by then.
 type sent struct {
 	ours *v1.Pod
 	last bool
