@@ -18,8 +18,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"reason"})}
 }
 
-// rejected counts a rejection. Every node has the same four resources. Users name the
-// others, or there are many, so each of those would add a label without bound.
+// rejected counts a rejection. It names only the four resources that every node has: users
+// name the others, or they are many, so a label for each would have no bound.
 func (m *metrics) rejected(reason string) {
 	if name, ok := strings.CutPrefix(reason, reasonInsufficient); ok {
 		switch v1.ResourceName(name) {

@@ -22,9 +22,9 @@ type Node struct {
 	// that boots would reject what ran on it. The result is only read. Seen must not block. A
 	// node without a cluster uses NoCluster.
 	Seen func() *v1.Node
-	// Reread reads the Node of Seen again before the Node is used to reject a pod of the
-	// cluster. It returns what the pod waits for until that is done, and then empty. It must
-	// not block. A node without a cluster uses NoReread.
+	// Reread requests another read of the Node of Seen, before that Node is used to reject
+	// a pod of the cluster. It returns what the pod waits for until that is done, and then
+	// empty. It must not block. A node without a cluster uses NoReread.
 	Reread func(uid pod.UID) (waits string)
 	// Allocatable is what pods may request together: cpu, memory, pods and whatever else
 	// the node has. The node does not count a resource with a slash in its name that is

@@ -148,7 +148,7 @@ func preempting() pod.End {
 	}
 }
 
-// noRoomForVolumes is the end of a pod for which the node has no volume attachments left,
+// noRoomForVolumes is the end of a pod with more volumes than the node can still attach,
 // in the kubelet's words (KEP-4876). The pod's controller makes another one, and the
 // scheduler places that elsewhere.
 func noRoomForVolumes(err error) pod.End {

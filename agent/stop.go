@@ -270,11 +270,10 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *s
 // killTime is how long a container may take to end after SIGKILL was due.
 const killTime = 10 * time.Second
 
-// abortRequests helps a container to exit that does not exit although it was killed,
-// because its processes may wait for a server that no longer responds. It blocks until
-// the container has ended or ctx ends, even if calls to stop the container fail
-// meanwhile. The container of a pod that goes on is left to wait: aborting would lose
-// what it has not written yet.
+// abortRequests helps a container that was killed and does not exit: its processes may
+// wait for a server that no longer responds. It blocks until the container has ended or
+// ctx ends, even if calls to stop the container fail meanwhile. It leaves the container of
+// a pod that goes on to wait: aborting would lose what the container has not written yet.
 func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container string, op *stopping) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

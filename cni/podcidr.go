@@ -43,9 +43,9 @@ type PodCIDRConfig struct {
 }
 
 // PodCIDR applies the podCIDRs of the Node, which the cluster's controllers write, to the
-// network of the pods. It sets those of the bundled network, unless --pod-cidr does, and
-// passes them to another runtime by CRI, as a kubelet does (UpdateRuntimeConfig). Create it
-// with NewPodCIDR.
+// network of the pods. It assigns them to the bundled network, unless --pod-cidr
+// configures that, and passes them to another runtime by CRI, as a kubelet does
+// (UpdateRuntimeConfig). Create it with NewPodCIDR.
 type PodCIDR struct {
 	cfg  PodCIDRConfig
 	poke wake.Signal

@@ -22,9 +22,9 @@ func ContainerOf(e *v1.Event) string {
 }
 
 // Causes returns, by container, what the API's status has no field for: the output of the
-// probe or hook that had a container stopped, and of the probe that keeps a running one
-// from being ready. A container that ended for a reason of its own has none. Forgotten or
-// held back events contribute nothing.
+// probe or hook that caused a container to be stopped, and of the probe that keeps a
+// running one from being ready. A container that ended for a reason of its own has none.
+// Forgotten or held back events contribute nothing.
 func (r *Recorder) Causes(p *v1.Pod) map[string]string {
 	return causes(p, r.List(Filter{UID: p.UID}))
 }

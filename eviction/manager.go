@@ -32,7 +32,7 @@ const (
 	eventEvery = time.Minute
 	// emptyReclaimBackoff is the time until something is reclaimed again after there was nothing,
 	// unless a pod was evicted meanwhile. A disk may stay full for long, and listing all images and
-	// containers every ten seconds would not find more.
+	// containers every ten seconds would find nothing either.
 	emptyReclaimBackoff = 30 * time.Second
 	// measuring bounds the measurement of the pods, reclaiming one call of Reclaim.
 	measuring  = 30 * time.Second

@@ -118,7 +118,7 @@ func (k *kept) forgotten(uid pod.UID) {
 	if k.files.Path == "" {
 		return
 	}
-	_ = k.files.Remove(string(uid)) // that write repeats it and reports an error
+	_ = k.files.Remove(string(uid)) // the next write repeats it and reports an error
 	k.changed(uid)
 }
 

@@ -22,10 +22,10 @@ type Options struct {
 	RecursiveReadOnly bool
 }
 
-// Compute returns the API status of the pod in r. previous is the last status computed
-// for the same UID, or the zero value: after a restart of podd, or for a new pod. Compute
+// Compute returns the API status of the pod in r. previous is the last status computed for
+// the same UID, or the zero value: after a restart of podd, or for a new pod. Compute
 // changes neither argument, and the result shares no memory with previous. For a report
-// without a desired pod it returns previous.
+// without a desired pod it returns a copy of previous.
 //
 // It implements the rules of the kubelet's generateAPIPodStatus and of its
 // status manager.

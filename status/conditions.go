@@ -253,8 +253,9 @@ func listed(unknown []string, word string, others []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// sandboxSince: a sandbox is ready from its creation on; before, there was none from the
-// start of the pod on. Nobody recorded when a sandbox died.
+// sandboxSince: a sandbox is ready since its creation. If the pod never had one, that is so
+// since the pod's start. Nobody records when a sandbox dies, so the last end of a container
+// stands for it.
 func (c *computation) sandboxSince(v verdict) time.Time {
 	all := c.report.Observed.Sandboxes
 	switch {

@@ -25,7 +25,7 @@ func (m Memory) ObjectsChanged() Memory {
 // not synced for such a change: objects may change often.
 func (m Memory) AwaitsObjects(p *v1.Pod) bool {
 	if restartsOnChange(p) && m.Change == nil {
-		return true // also after a change, because the restart waits from the last one
+		return true // once one has changed, the restart's own time wakes the pod
 	}
 	for _, f := range m.Failures {
 		if f.Waiting.Reason == pod.ReasonCreateContainerConfigError || len(p.Spec.ImagePullSecrets) > 0 {

@@ -11,9 +11,9 @@ type Signal string
 const (
 	// MemoryAvailable is the machine's memory without the working set of everything.
 	MemoryAvailable Signal = "memory.available"
-	// AllocatableMemoryAvailable is the memory that the limit of all pods together
-	// leaves. If the pods are held to that limit, evictionHard's memory.available counts
-	// for it, too.
+	// AllocatableMemoryAvailable is what is left of the memory limit of all pods together.
+	// If the pods are held to that limit, evictionHard's memory.available counts for it,
+	// too.
 	AllocatableMemoryAvailable Signal = "allocatableMemory.available"
 	// NodeFSAvailable and NodeFSInodesFree are of the file system with the pods' volumes
 	// and logs.
