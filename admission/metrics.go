@@ -18,8 +18,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"reason"})}
 }
 
-// rejected counts a rejection. It names only the four resources that every node has: users
-// name the others, or they are many, so a label for each would have no bound.
+// rejected counts a rejection. Of the resources that are short, it names only the four that
+// every node has: users name the others, or they are many, so a label for each would have
+// no bound.
 func (m *metrics) rejected(reason string) {
 	if name, ok := strings.CutPrefix(reason, reasonInsufficient); ok {
 		switch v1.ResourceName(name) {

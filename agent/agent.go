@@ -57,7 +57,7 @@ type Agent struct {
 
 	// What follows belongs to the sync loop's goroutine.
 	desired map[pod.UID]*pod.Desired
-	ready   map[pod.Source]bool      // sources whose first update came
+	ready   map[pod.Source]bool      // sources that have sent their first update
 	orphans map[pod.UID]orphan       // running pods without a worker so far
 	last    map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
 	stored  map[pod.UID]bool         // pods with a spec that an earlier podd stored

@@ -199,7 +199,7 @@ type Hooks interface {
 // Objects is told which ConfigMaps and Secrets the pods name, and in return has
 // ObjectsChanged called. None of the calls may block.
 type Objects interface {
-	// Register names a pod whose objects matter, or matter differently than before.
+	// Register names a pod. Its objects matter from now on, or matter differently than before.
 	Register(p *v1.Pod)
 	Unregister(uid pod.UID)
 	// Contents identifies the contents of a registered pod's existing objects: a
