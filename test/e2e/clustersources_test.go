@@ -87,7 +87,7 @@ func TestPodsOfAllSourcesRunAndAreShownInTheCluster(t *testing.T) {
 
 // What only a cluster needs costs nothing where there is none.
 func TestAMachineWithoutAClusterStartsNothingOfOne(t *testing.T) {
-	parts := []string{"podd/apiserver.", "podd/podconfig/apiserver.", "podd/nodestatus.", "podd/identity.", "podd/mirror.", "podd/tokens.", "podd/events.(*Uploader)", "k8s.io/client-go/"}
+	parts := []string{"podd/cluster/apiserver.", "podd/podconfig/apiserver.", "podd/cluster/nodestatus.", "podd/cluster/identity.", "podd/cluster/mirror.", "podd/cluster/tokens.", "podd/events.(*Uploader)", "k8s.io/client-go/"}
 	m := join(t)
 	m.bind(m.resting("web"))
 	m.shown("web", "ready", isReady)
