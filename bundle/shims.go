@@ -38,7 +38,7 @@ func (c CollectedShims) Any() bool { return c != CollectedShims{} }
 
 // Record is what containerd knows about a container or sandbox.
 type Record struct {
-	// Known says that there is a record, so somebody has made it and will delete it.
+	// Known says that a record names it: whoever made it will delete it.
 	Known bool
 	// Task says that containerd knows about a process, or about a shim that will make one.
 	Task bool
@@ -197,8 +197,8 @@ func (c *shimCollection) shimOf(pid int) (found shim, ok bool) {
 // endShim kills a shim without a record. It cannot end in an orderly way any more: whoever
 // would have asked for that is gone.
 func (c *shimCollection) endShim(ctx context.Context, found shim) error {
-	// Opened before checking what it is, so that it refers to this process and not to a
-	// later one with the same number.
+	// Open the process before checking it: the handle then refers to this process, and not
+	// to a later one with the same number.
 	p, err := watchProcess(found.pid)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		return nil
