@@ -51,9 +51,11 @@ func lines(text []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		old := bytes.ContainsAny(text, oldBreaks)
 		for len(text) > 0 {
-			end := bytes.IndexByte(text, '\n')
+			var end int
 			if old {
 				end = bytes.IndexAny(text, breaks)
+			} else {
+				end = bytes.IndexByte(text, '\n')
 			}
 			switch {
 			case end < 0:
