@@ -39,7 +39,7 @@ func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 			return v
 		}
 	}
-	if v := general(n, p, others); !v.Admitted() {
+	if v := generalFilter(n, p, others); !v.Admitted() {
 		return v
 	}
 	if v := appArmor(n, p); !v.Admitted() {
@@ -108,12 +108,12 @@ func groupsPolicy(n *Node, p *v1.Pod) pod.Verdict {
 	return pod.Verdict{}
 }
 
-// general are the predicates that the kubelet shares with the scheduler. All of them
+// generalFilter are the predicates that the kubelet shares with the scheduler. All of them
 // are evaluated: a critical pod preempts others only if nothing but resources is
 // missing, and of several reasons the first is reported.
-func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
+func generalFilter(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	short := shortages(n, p, others)
-	blocked := blockers(n, p, others)
+	blocked := predicateFailures(n, p, others)
 	switch {
 	case len(short) == 0 && len(blocked) == 0:
 		return pod.Verdict{}
@@ -130,8 +130,8 @@ func general(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	}
 }
 
-// blockers are the rejections that preemption cannot help.
-func blockers(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
+// predicateFailures are the rejections that preemption cannot help.
+func predicateFailures(n *Node, p *v1.Pod, others []*v1.Pod) []pod.Verdict {
 	var all []pod.Verdict
 	predicate := func(name, why string) {
 		all = append(all, reject(name, "Predicate %s failed: %s", name, why))
@@ -167,7 +167,7 @@ func (n *Node) lacking(labels, selector map[string]string) string {
 		return ""
 	}
 	how := "--node-labels"
-	if n.Seen != nil {
+	if n.ClusterNode != nil {
 		how = "kubectl label node"
 	}
 	return ": the node is not labelled " + strings.Join(missing, ",") + " (" + how + ")"
@@ -202,8 +202,8 @@ func appArmor(n *Node, p *v1.Pod) pod.Verdict {
 	if len(profiles) == 0 {
 		return pod.Verdict{}
 	}
-	if n.AppArmor != nil {
-		return reject(ReasonAppArmor, "Cannot enforce AppArmor: %v", n.AppArmor)
+	if n.AppArmorError != nil {
+		return reject(ReasonAppArmor, "Cannot enforce AppArmor: %v", n.AppArmorError)
 	}
 	for _, profile := range profiles {
 		if profile.Type == v1.AppArmorProfileTypeLocalhost && (profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "") {

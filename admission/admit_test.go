@@ -50,7 +50,7 @@ func aNode() *Node {
 		panic(err)
 	}
 	return &Node{
-		Name: "n", Labels: Labels("n", map[string]string{"disk": "ssd"}), Sysctls: s, AppArmor: errors.New("AppArmor is not enabled on the host"),
+		Name: "n", Labels: Labels("n", map[string]string{"disk": "ssd"}), Sysctls: s, AppArmorError: errors.New("AppArmor is not enabled on the host"),
 		Taints:      []v1.Taint{{Key: "gone", Value: "x", Effect: v1.TaintEffectNoExecute}, {Key: "soft", Effect: v1.TaintEffectNoSchedule}},
 		Allocatable: list("cpu", "2", "memory", "1Gi", "ephemeral-storage", "10Gi", "pods", "3", "example.com/gpu", "1", "hugepages-2Mi", "4Mi"),
 	}
@@ -332,10 +332,10 @@ kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 	}
 }
 
-// Where AppArmor works, what asks for a profile without a name is rejected.
+// Where AppArmorError works, what asks for a profile without a name is rejected.
 func TestAppArmorWhereItWorks(t *testing.T) {
 	n := aNode()
-	n.AppArmor = nil
+	n.AppArmorError = nil
 	named, blank := "profile", " "
 	for name, tc := range map[string]struct {
 		profile  v1.AppArmorProfile
@@ -436,7 +436,7 @@ func TestUnderPressureOnlyThoseMayStartWhoDoNotMakeItWorse(t *testing.T) {
 func TestLabelsAndTaintsAreThoseThatTheClusterHas(t *testing.T) {
 	var seen *v1.Node
 	n := &Node{
-		Name: "n", Labels: Labels("n", map[string]string{"color": "red"}), Seen: func() *v1.Node { return seen },
+		Name: "n", Labels: Labels("n", map[string]string{"color": "red"}), ClusterNode: func() *v1.Node { return seen },
 		Allocatable: list("pods", "10"),
 		Taints:      []v1.Taint{{Key: "at-registration", Effect: v1.TaintEffectNoExecute}},
 	}
@@ -490,8 +490,8 @@ func TestTheClustersNodeIsReadAgainBeforeItKeepsAPodOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := aNode()
 			seen, reads := tc.before, 0
-			n.Seen = func() *v1.Node { return seen }
-			n.Reread = func(pod.UID) string {
+			n.ClusterNode = func() *v1.Node { return seen }
+			n.Refresh = func(pod.UID) string {
 				if seen == tc.after && reads > 0 {
 					return ""
 				}
@@ -500,14 +500,14 @@ func TestTheClustersNodeIsReadAgainBeforeItKeepsAPodOut(t *testing.T) {
 			}
 			g := NewGate(n, nil, prometheus.NewRegistry())
 			got := g.Admit(tc.pod, nil)
-			if got.Waits != "" {
+			if got.PendingReason != "" {
 				if got.Admitted() || got.Reason != "" {
 					t.Errorf("got %+v while the Node is read", got)
 				}
 				seen = tc.after
 				got = g.Admit(tc.pod, nil)
 			}
-			if got.Reason != tc.reason || got.Waits != "" || reads != tc.reads {
+			if got.Reason != tc.reason || got.PendingReason != "" || reads != tc.reads {
 				t.Errorf("got %+v after %d reads, want %q after %d", got, reads, tc.reason, tc.reads)
 			}
 		})

@@ -36,20 +36,20 @@ func TestDevicesAreAskedLast(t *testing.T) {
 		asked, released int
 	}{
 		"given":     {pod: fits, asked: 1},
-		"to come":   {stock: stock{waits: "a plugin"}, pod: fits, want: pod.Verdict{Waits: "a plugin"}, asked: 1},
+		"to come":   {stock: stock{waits: "a plugin"}, pod: fits, want: pod.Verdict{PendingReason: "a plugin"}, asked: 1},
 		"not there": {stock: stock{err: errors.New("no gpu")}, pod: fits, want: pod.Verdict{Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to no gpu, which is unexpected"}, asked: 1},
 		"rejected before, and nothing is reserved":   {pod: tooBig, want: pod.Verdict{Reason: "OutOfcpu"}, released: 1},
 		"not before those that it preempts are gone": {pod: crit, others: []*v1.Pod{aPod("b", "cpu", "2")}, want: pod.Verdict{Preempt: []pod.UID{"uid-b"}}},
 	} {
 		*s = tc.stock
 		got := g.Admit(tc.pod, tc.others)
-		if got.Reason != tc.want.Reason || got.Waits != tc.want.Waits || len(got.Preempt) != len(tc.want.Preempt) || tc.want.Message != "" && got.Message != tc.want.Message {
+		if got.Reason != tc.want.Reason || got.PendingReason != tc.want.PendingReason || len(got.Preempt) != len(tc.want.Preempt) || tc.want.Message != "" && got.Message != tc.want.Message {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
 		if s.asked != tc.asked || s.released != tc.released {
 			t.Errorf("%s: asked %d times, released %d times", name, s.asked, s.released)
 		}
-		if tc.want.Waits != "" && got.Admitted() {
+		if tc.want.PendingReason != "" && got.Admitted() {
 			t.Errorf("%s: it is admitted", name)
 		}
 	}

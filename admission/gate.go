@@ -36,9 +36,9 @@ func NewGate(node *Node, devices Devices, reg prometheus.Registerer) *Gate {
 // reason for a pod that fails both.)
 func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	v := Admit(g.node, p, others)
-	if (v.Reason == ReasonNodeAffinity || v.Reason == ReasonTaints) && g.node.Reread != nil && !pod.IsStatic(p) {
-		if waits := g.node.Reread(p.UID); waits != "" {
-			return pod.Verdict{Waits: waits}
+	if (v.Reason == ReasonNodeAffinity || v.Reason == ReasonTaints) && g.node.Refresh != nil && !pod.IsStatic(p) {
+		if waits := g.node.Refresh(p.UID); waits != "" {
+			return pod.Verdict{PendingReason: waits}
 		}
 	}
 	if g.devices != nil {
@@ -50,8 +50,8 @@ func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	return v
 }
 
-// Rejected counts a pod that was rejected after its admission.
-func (g *Gate) Rejected(reason string) { g.metrics.rejected(reason) }
+// CountRejection counts a pod that was rejected after its admission.
+func (g *Gate) CountRejection(reason string) { g.metrics.rejected(reason) }
 
 func (g *Gate) withDevices(p *v1.Pod, v pod.Verdict) pod.Verdict {
 	if v.Reason != "" {
@@ -65,7 +65,7 @@ func (g *Gate) withDevices(p *v1.Pod, v pod.Verdict) pod.Verdict {
 	if err != nil {
 		return reject(ReasonUnexpected, "Allocate failed due to %v, which is unexpected", err)
 	}
-	return pod.Verdict{Waits: waits}
+	return pod.Verdict{PendingReason: waits}
 }
 
 // AdmitResize is AdmitResize for this node.

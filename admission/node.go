@@ -16,16 +16,16 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Taints []v1.Taint
-	// Seen returns the Node as the cluster has it. Its labels and taints take precedence,
+	// ClusterNode returns the Node as the cluster has it. Its labels and taints take precedence,
 	// because others change them in the cluster. Seen returns nil until a Node was seen. Pods of
 	// the cluster are then not compared: the scheduler did that when it bound them, and a node
 	// that boots would reject what ran on it. The result is only read. Seen must not block. A
 	// node without a cluster uses NoCluster.
-	Seen func() *v1.Node
-	// Reread requests another read of the Node of Seen, before that Node is used to reject
+	ClusterNode func() *v1.Node
+	// Refresh requests another read of the Node of Seen, before that Node is used to reject
 	// a pod of the cluster. It returns what the pod waits for until that is done, and then
-	// empty. It must not block. A node without a cluster uses NoReread.
-	Reread func(uid pod.UID) (waits string)
+	// empty. It must not block. A node without a cluster uses NoRefresh.
+	Refresh func(uid pod.UID) (waits string)
 	// Allocatable is what pods may request together: cpu, memory, pods and whatever else
 	// the node has. The node does not count a resource with a slash in its name that is
 	// not in it.
@@ -33,8 +33,8 @@ type Node struct {
 	Sysctls     Sysctls
 	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// AppArmor says why profiles cannot be enforced; nil when they can.
-	AppArmor error
+	// AppArmorError says why profiles cannot be enforced; nil when they can.
+	AppArmorError error
 	// Pressure returns the conditions of pressure that the node is under; nil for none
 	// ever. It must not block.
 	Pressure func() []v1.NodeConditionType
@@ -43,18 +43,18 @@ type Node struct {
 	Swap func(p *v1.Pod, c *v1.Container) bool
 }
 
-// NoCluster and NoReread are Seen and Reread of a node without a cluster: its pods are compared with
+// NoCluster and NoRefresh are Seen and Reread of a node without a cluster: its pods are compared with
 // Labels and Taints.
 var (
 	NoCluster func() *v1.Node
-	NoReread  func(uid pod.UID) (waits string)
+	NoRefresh func(uid pod.UID) (waits string)
 )
 
 // object is the Node that a pod's affinity and tolerations are compared with; nil if they
 // cannot be compared yet.
 func (n *Node) object(p *v1.Pod) *v1.Node {
-	if n.Seen != nil {
-		if seen := n.Seen(); seen != nil {
+	if n.ClusterNode != nil {
+		if seen := n.ClusterNode(); seen != nil {
 			return seen
 		}
 		if !pod.IsStatic(p) {
@@ -80,7 +80,7 @@ func Labels(name string, given map[string]string) map[string]string {
 	return all
 }
 
-// HostAppArmor says why this machine cannot enforce AppArmor profiles; nil when
+// HostAppArmor says why this machine cannot enforce AppArmorError profiles; nil when
 // it can. The kernel answers the same until the next boot.
 func HostAppArmor() error {
 	if _, err := os.Stat("/sys/kernel/security/apparmor"); err == nil {

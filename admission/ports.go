@@ -10,7 +10,7 @@ import (
 
 // portHolder returns the pod that has a host port that p asks for; nil for none.
 func portHolder(p *v1.Pod, others []*v1.Pod) (*v1.Pod, pod.HostPort) {
-	return firstHolder(p, others, pod.HostPort.Meets)
+	return firstHolder(p, others, pod.HostPort.ConflictsWith)
 }
 
 // sharedPort names a host port of an admitted pod that another pod takes a part of, or

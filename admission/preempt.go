@@ -28,10 +28,10 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 	for _, s := range short {
 		want = append(want, need{s.name, s.requested - (s.capacity - s.used)})
 	}
-	victims, missing := choose(p, others, want)
+	victims, missing := selectVictims(p, others, want)
 	if len(missing) > 0 {
 		return reject(ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
-			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v%s", missing, inWords(short))
+			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v%s", missing, describeShortages(short))
 	}
 	v := pod.Verdict{Message: "Waits for pods of lower priority to terminate"}
 	for _, victim := range victims {
@@ -40,9 +40,9 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 	return v
 }
 
-// inWords adds, for people, what upstream's sentence does not say: what the pod asks for,
+// describeShortages adds, for people, what upstream's sentence does not say: what the pod asks for,
 // and what the node has.
-func inWords(short []shortage) string {
+func describeShortages(short []shortage) string {
 	var b strings.Builder
 	for i, s := range short {
 		b.WriteString(map[bool]string{true: ": ", false: "; "}[i == 0])
@@ -67,8 +67,8 @@ func (s shortage) amount(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// choose returns the victims, or what even all of them could not free.
-func choose(p *v1.Pod, others []*v1.Pod, want needs) (victims []*v1.Pod, missing needs) {
+// selectVictims returns the victims, or what even all of them could not free.
+func selectVictims(p *v1.Pod, others []*v1.Pod, want needs) (victims []*v1.Pod, missing needs) {
 	classes := map[v1.PodQOSClass][]*v1.Pod{}
 	var all []*v1.Pod
 	for _, other := range others {

@@ -62,7 +62,9 @@ func withoutClaimed(p *v1.Pod) *v1.Pod {
 	}
 	p = p.DeepCopy()
 	for c := range pod.ContainerSpecs(&p.Spec) {
-		maps.DeleteFunc(c.Resources.Requests, func(name v1.ResourceName, _ quantity.Quantity) bool { return pod.ClaimedResource(p, c.Name, name) })
+		maps.DeleteFunc(c.Resources.Requests, func(name v1.ResourceName, _ quantity.Quantity) bool {
+			return pod.IsDRAExtendedResource(p, c.Name, name)
+		})
 	}
 	return p
 }

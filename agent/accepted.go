@@ -28,9 +28,9 @@ func storedForm(p *v1.Pod) *v1.Pod {
 	return &plain
 }
 
-// keepAccepted stores the pod before the runtime has anything of it, and whenever its
+// saveAccepted stores the pod before the runtime has anything of it, and whenever its
 // spec changes. It also stores a pod of an earlier podd, which may have stored none.
-func (w *worker) keepAccepted(v *view) {
+func (w *worker) saveAccepted(v *view) {
 	d := v.in.desired
 	if w.stored.accepted == d || len(d.Pod.Spec.Containers) == 0 || v.seen.Empty() && !v.step.CreateSandbox {
 		return
@@ -48,8 +48,8 @@ type orphan struct {
 	spec *pod.Desired
 }
 
-// orphaned adds what was stored to what the runtime shows of a pod.
-func (a *Agent) orphaned(g pod.Summary) orphan {
+// orphanOf adds what was stored to what the runtime shows of a pod.
+func (a *Agent) orphanOf(g pod.Summary) orphan {
 	e, err := a.accepted.ReadOne(g.UID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // an older podd's, a kubelet's, or lost with the root directory
@@ -69,7 +69,7 @@ func (a *Agent) orphaned(g pod.Summary) orphan {
 // lastKnown returns the newest spec of a pod that has lost its manifest: the last one of its
 // source, else the accepted one, else the name alone.
 func (a *Agent) lastKnown(uid pod.UID, o orphan) *pod.Desired {
-	switch d := a.last[uid]; {
+	switch d := a.lastDesired[uid]; {
 	case d != nil:
 		return d
 	case o.spec != nil:
@@ -80,8 +80,8 @@ func (a *Agent) lastKnown(uid pod.UID, o orphan) *pod.Desired {
 	return &pod.Desired{Pod: p, Source: o.Source}
 }
 
-// runs says that the pod may use resources of the node.
-func (o orphan) runs() bool {
+// usesNode says that the pod may use resources of the node.
+func (o orphan) usesNode() bool {
 	for _, ready := range o.Sandboxes {
 		if ready {
 			return true
@@ -95,13 +95,13 @@ func (o orphan) runs() bool {
 	return len(o.Sandboxes)+len(o.Containers) == 0
 }
 
-// unclaimed are the pods that count against the node although they have no worker yet:
+// countedOrphans are the pods that count against the node although they have no worker yet:
 // their source has not said so far whether it desires them.
-func (a *Agent) unclaimed(besides pod.UID) []*v1.Pod {
+func (a *Agent) countedOrphans(besides pod.UID) []*v1.Pod {
 	var list []*v1.Pod
 	for uid, o := range a.orphans {
-		if uid != besides && o.spec != nil && o.runs() {
-			list = append(list, a.grantedBefore(o.spec).Pod)
+		if uid != besides && o.spec != nil && o.usesNode() {
+			list = append(list, a.lastGranted(o.spec).Pod)
 		}
 	}
 	return list

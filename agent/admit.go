@@ -11,11 +11,11 @@ import (
 	"podd/internal/pod"
 )
 
-// everyPod is the default of Config.Admitter: it admits every pod.
-type everyPod struct{}
+// admitAll is the default of Config.Admitter: it admits every pod.
+type admitAll struct{}
 
-func (everyPod) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
-func (everyPod) Rejected(string)                      {}
+func (admitAll) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
+func (admitAll) CountRejection(string)                {}
 
 // rejectedPrefix is how the message of a rejected pod begins; that of the event begins
 // without it, as the kubelet's (rejectPod).
@@ -42,11 +42,11 @@ func (a *Agent) candidate(d *pod.Desired) plan.Candidate {
 func (a *Agent) admits(c plan.Candidate) bool {
 	d, uid := c.Desired, c.Desired.UID()
 	before, _ := a.rejection(uid)
-	switch c.Admission(a.room) {
+	switch c.Admission(a.admissionDue) {
 	case plan.Rejected:
 		return false
 	case plan.AskNode:
-		verdict := a.cfg.Admitter.Admit(a.grantedBefore(d).Pod, append(a.others(uid), a.unclaimed(uid)...))
+		verdict := a.cfg.Admitter.Admit(a.lastGranted(d).Pod, append(a.countedPods(uid), a.countedOrphans(uid)...))
 		if !verdict.Admitted() {
 			a.reject(d, before, verdict)
 			return false
@@ -76,18 +76,18 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	a.mu.Unlock()
 	r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, StartTime: next.since, At: now}
 	if verdict.Reason == "" {
-		message := verdict.Waits
+		message := verdict.PendingReason
 		if len(verdict.Preempt) > 0 {
 			message = "waiting for preempted pods to terminate"
 		}
 		for _, victim := range verdict.Preempt {
-			a.End(victim, preempting())
+			a.End(victim, preemptionEnd())
 		}
 		r.Waiting = waitingAll(d.Pod, message)
 		a.cfg.Status.Report(r)
 		return
 	}
-	a.cfg.Claims.Drop(d.UID()) // what it had before it was rejected, after a reboot
+	a.cfg.ResourceClaims.Drop(d.UID()) // what it had before it was rejected, after a reboot
 	// The numbers in the message change with every pod that starts or terminates.
 	if before.Reason != verdict.Reason {
 		a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
@@ -97,10 +97,10 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 	a.cfg.Status.Report(r)
 }
 
-// others are the pods that count against the node besides uid: every pod that has a
+// countedPods are the pods that count against the node besides uid: every pod that has a
 // worker, until it is removed or has completed. A pod that has lost both its manifest and
 // its spec does not count. Any goroutine may call it.
-func (a *Agent) others(uid pod.UID) []*v1.Pod {
+func (a *Agent) countedPods(uid pod.UID) []*v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := make([]*v1.Pod, 0, len(a.workers))
@@ -108,7 +108,7 @@ func (a *Agent) others(uid pod.UID) []*v1.Pod {
 		if w.uid == uid {
 			continue
 		}
-		if p := w.counts(); p != nil {
+		if p := w.countedPod(); p != nil {
 			list = append(list, p)
 		}
 	}
@@ -116,8 +116,8 @@ func (a *Agent) others(uid pod.UID) []*v1.Pod {
 	return list
 }
 
-// counts returns the pod, or nil if it uses no resources of the node.
-func (w *worker) counts() *v1.Pod {
+// countedPod returns the pod, or nil if it uses no resources of the node.
+func (w *worker) countedPod() *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.finished || len(w.mail.desired.Pod.Spec.Containers) == 0 {
@@ -137,18 +137,18 @@ func (w *worker) finish(finished bool) {
 	w.released = w.released && finished
 	w.mu.Unlock()
 	if changed && finished {
-		w.agent.makeRoom()
+		w.agent.notifyFreed()
 	}
 }
 
-// makeRoom has the admission of rejected pods retried. Any goroutine may call it.
-func (a *Agent) makeRoom() {
+// notifyFreed has the admission of rejected pods retried. Any goroutine may call it.
+func (a *Agent) notifyFreed() {
 	a.freed.Notify()
 }
 
-// AdmitAgain says that what admission depends on has changed. Any goroutine may call it; it
+// RetryAdmission says that what admission depends on has changed. Any goroutine may call it; it
 // never blocks.
-func (a *Agent) AdmitAgain() { a.makeRoom() }
+func (a *Agent) RetryAdmission() { a.notifyFreed() }
 
 func (a *Agent) rejection(uid pod.UID) (r rejection, rejected bool) {
 	a.mu.Lock()

@@ -21,30 +21,30 @@ type Agent struct {
 	cfg         Config
 	log         *slog.Logger
 	metrics     *metrics
-	starts      *slots.Slots
+	startSlots  *slots.Slots
 	logRemovals *logRemovals
-	ends        *checkpoints[endRecord]
+	completions *checkpoints[completionCheckpoint]
 	// allocated has the allocated resources of the pods that their source may resize.
 	allocated *checkpoints[allocation.Checkpoint]
 	// accepted has the specs of all pods that may have something in the runtime.
-	accepted podstore.Store
-	begun    *checkpoints[starts]
+	accepted      podstore.Store
+	pendingStarts *checkpoints[startCheckpoint]
 
-	ended  chan *worker
-	ping   chan chan struct{}
-	strays chan orphan
-	left   chan leftovers
+	workerDone chan *worker
+	ping       chan chan struct{}
+	strays     chan orphan
+	leftovers  chan leftovers
 
-	again wake.Signal // look again at what was kept on disk
+	recheck wake.Signal // look again at what was kept on disk
 
 	drained wake.Signal // a drain has begun or ended
 
-	poke  wake.Signal
-	freed wake.Signal // a pod has released resources of the node
+	unknownWoken wake.Signal
+	freed        wake.Signal // a pod has released resources of the node
 
-	// granting is held while the node decides about a pod or a resize, until its
+	// admissionMu is held while the node decides about a pod or a resize, until its
 	// allocation is visible to the next decision.
-	granting sync.Mutex
+	admissionMu sync.Mutex
 
 	mu       sync.Mutex // guards what any goroutine may request
 	workers  map[pod.UID]*worker
@@ -53,25 +53,25 @@ type Agent struct {
 	foreign  map[pod.UID]bool       // another agent's, not observed again
 	rejected map[pod.UID]rejection  // desired, and not admitted
 	drains   map[chan struct{}]bool // requests to end all pods, and whether they wait for that
-	settled  bool                   // every source is ready, and its running pods have workers
+	allKnown bool                   // every source is ready, and its running pods have workers
 
 	// What follows belongs to the sync loop's goroutine.
-	desired map[pod.UID]*pod.Desired
-	ready   map[pod.Source]bool      // sources that have sent their first update
-	orphans map[pod.UID]orphan       // running pods without a worker so far
-	last    map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
-	stored  map[pod.UID]bool         // pods with a spec that an earlier podd stored
+	desired     map[pod.UID]*pod.Desired
+	ready       map[pod.Source]bool      // sources that have sent their first update
+	orphans     map[pod.UID]orphan       // running pods without a worker so far
+	lastDesired map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
+	savedSpecs  map[pod.UID]bool         // pods with a spec that an earlier podd stored
 	// deleted are the pods with a requested deletion, for as long as their source lists
 	// them. The value is nil once the node has nothing left of the pod.
-	deleted   map[pod.UID]*pod.Desired
-	room      bool // something terminated or changed since admission was last retried
-	forgot    int  // how many sources were ready when forgetGone last dropped checkpoints
-	recovered bool
-	swept     bool
-	busy      map[pod.UID]bool // left on disk because their processes still run
-	looking   bool             // looking again at those
-	lookMore  bool             // something has ended meanwhile
-	away      error            // why the runtime has not responded so far
+	deleted        map[pod.UID]*pod.Desired
+	admissionDue   bool // something terminated or changed since admission was last retried
+	readyAtCleanup int  // how many sources were ready when dropStaleCheckpoints last dropped checkpoints
+	recovered      bool
+	swept          bool
+	busy           map[pod.UID]bool // left on disk because their processes still run
+	rechecking     bool             // looking again at those
+	recheckAgain   bool             // something has ended meanwhile
+	runtimeErr     error            // why the runtime has not responded so far
 
 	wg sync.WaitGroup // workers, lookups and log removals
 }
@@ -92,36 +92,36 @@ func New(cfg Config) *Agent {
 	}
 	cfg.Parts = cfg.Parts.withDefaults()
 	return &Agent{
-		cfg:         cfg,
-		log:         cfg.Log,
-		metrics:     newMetrics(cfg.Metrics),
-		starts:      slots.New(cfg.ParallelStarts, slots.Any, slowStart),
-		logRemovals: newLogRemovals(cfg.LogRemovals),
-		ends:        newEnds(cfg.Ended),
-		allocated:   newAllocated(cfg.Allocated),
-		accepted:    newAccepted(cfg.Accepted),
-		begun:       newStarts(cfg.Starts),
-		ended:       make(chan *worker),
-		ping:        make(chan chan struct{}),
-		strays:      make(chan orphan),
-		left:        make(chan leftovers),
-		workers:     make(map[pod.UID]*worker),
-		desired:     make(map[pod.UID]*pod.Desired),
-		ready:       make(map[pod.Source]bool),
-		orphans:     make(map[pod.UID]orphan),
-		last:        make(map[pod.UID]*pod.Desired),
-		stored:      make(map[pod.UID]bool),
-		deleted:     make(map[pod.UID]*pod.Desired),
-		rejected:    make(map[pod.UID]rejection),
-		again:       wake.New(),
-		drained:     wake.New(),
-		drains:      make(map[chan struct{}]bool),
-		busy:        make(map[pod.UID]bool),
-		poke:        wake.New(),
-		freed:       wake.New(),
-		unknown:     make(map[pod.UID]bool),
-		lookups:     make(map[pod.UID]bool),
-		foreign:     make(map[pod.UID]bool),
+		cfg:           cfg,
+		log:           cfg.Log,
+		metrics:       newMetrics(cfg.Metrics),
+		startSlots:    slots.New(cfg.ParallelStarts, slots.Unlimited, slowStart),
+		logRemovals:   newLogRemovals(cfg.LogRemovalsDir),
+		completions:   newCompletions(cfg.CompletedDir),
+		allocated:     newAllocated(cfg.AllocatedDir),
+		accepted:      newAccepted(cfg.AcceptedDir),
+		pendingStarts: newStartCheckpoints(cfg.StartsDir),
+		workerDone:    make(chan *worker),
+		ping:          make(chan chan struct{}),
+		strays:        make(chan orphan),
+		leftovers:     make(chan leftovers),
+		workers:       make(map[pod.UID]*worker),
+		desired:       make(map[pod.UID]*pod.Desired),
+		ready:         make(map[pod.Source]bool),
+		orphans:       make(map[pod.UID]orphan),
+		lastDesired:   make(map[pod.UID]*pod.Desired),
+		savedSpecs:    make(map[pod.UID]bool),
+		deleted:       make(map[pod.UID]*pod.Desired),
+		rejected:      make(map[pod.UID]rejection),
+		recheck:       wake.New(),
+		drained:       wake.New(),
+		drains:        make(map[chan struct{}]bool),
+		busy:          make(map[pod.UID]bool),
+		unknownWoken:  wake.New(),
+		freed:         wake.New(),
+		unknown:       make(map[pod.UID]bool),
+		lookups:       make(map[pod.UID]bool),
+		foreign:       make(map[pod.UID]bool),
 	}
 }
 
@@ -134,23 +134,23 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer a.wg.Wait()
 	defer cancel(errors.New("podd is stopping"))
-	if err := a.ends.read(); err != nil {
+	if err := a.completions.read(); err != nil {
 		a.log.Warn("cannot read which pods the node terminated: they may start again", "error", err)
 	}
-	if err := a.begun.read(); err != nil {
+	if err := a.pendingStarts.read(); err != nil {
 		a.log.Warn("cannot read which containers of some pods were being started: those whose start was interrupted count as failed", "error", err)
 	}
 	if err := a.allocated.read(); err != nil {
 		a.log.Warn("cannot read the allocated resources of some pods: assuming those that their manifests request", "error", err)
 	}
-	uids, err := a.accepted.List()
+	uids, err := a.accepted.UIDs()
 	if err != nil {
 		a.log.Warn("cannot list the specs of pods that an earlier podd has saved: those of removed pods stay", "error", err)
 	}
 	for _, uid := range uids {
-		a.stored[uid] = true
+		a.savedSpecs[uid] = true
 	}
-	running := make(chan found)
+	running := make(chan recovery)
 	a.wg.Go(func() { a.recover(ctx, running) })
 	a.wg.Go(func() { a.logRemovals.run(ctx, a.removeLogs) })
 	for {
@@ -163,28 +163,28 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			}
 			a.apply(u)
 		case f := <-running:
-			a.recoverWith(f)
-		case w := <-a.ended:
+			a.handleRecovery(f)
+		case w := <-a.workerDone:
 			a.forget(w)
 		case <-a.freed:
-			a.room = true
+			a.admissionDue = true
 			a.wakeDeferred()
-		case <-a.poke:
+		case <-a.unknownWoken:
 			a.identifyUnknown(ctx)
 			continue
 		case g := <-a.strays:
 			a.adoptStray(g)
-		case left := <-a.left:
-			a.endLeftovers(ctx, left)
+		case left := <-a.leftovers:
+			a.removeLeftovers(ctx, left)
 			continue
-		case <-a.again:
-			a.lookAgain(ctx)
+		case <-a.recheck:
+			a.recheckLeftovers(ctx)
 			continue
 		case pong := <-a.ping:
 			close(pong)
 			continue
 		case <-a.drained:
-			a.room = true
+			a.admissionDue = true
 		}
 		a.reconcile(ctx)
 	}
@@ -206,7 +206,7 @@ func (a *Agent) apply(u pod.Update) {
 	if !u.Provisional {
 		a.ready[u.Source] = true
 	}
-	a.room = a.room || u.Op != pod.OpAdd
+	a.admissionDue = a.admissionDue || u.Op != pod.OpAdd
 	for _, d := range u.Pods {
 		deleted := u.Op == pod.OpDelete || d.Pod.DeletionTimestamp != nil
 		if u.Op != pod.OpRemove && !deleted {
@@ -239,23 +239,23 @@ func (a *Agent) noLongerDesired(d *pod.Desired) {
 		a.orphans[uid] = orphan{Summary: pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}}
 	}
 	if _, runs := a.orphans[uid]; runs || !a.recovered {
-		a.last[uid] = d
+		a.lastDesired[uid] = d
 	}
 }
 
 // reconcile starts and stops workers for what is desired.
 func (a *Agent) reconcile(ctx context.Context) {
 	if !a.recovered {
-		a.reportAway()
+		a.reportRuntimeDown()
 		return
 	}
 	if a.draining() {
 		a.drain(ctx)
 		return
 	}
-	a.endDeleted(ctx)
-	a.endOrphans(ctx)
-	a.forgetGone()
+	a.terminateDeleted(ctx)
+	a.terminateOrphans(ctx)
+	a.dropStaleCheckpoints()
 	a.sweepOnce(ctx)
 	a.mu.Lock()
 	var missing []*pod.Desired
@@ -268,14 +268,14 @@ func (a *Agent) reconcile(ctx context.Context) {
 	}
 	for uid, w := range a.workers {
 		if a.desired[uid] == nil {
-			w.end("its manifest was removed")
+			w.terminate("its manifest was removed")
 		}
 	}
 	a.mu.Unlock()
 	if len(missing) > 0 {
 		a.startMissing(ctx, missing)
 	}
-	a.completeOnce()
+	a.markAllKnown()
 }
 
 // Wake requests a sync of a pod, because of something that happened at the time at
@@ -293,13 +293,13 @@ func (a *Agent) Wake(uid pod.UID, at time.Time) {
 		return
 	}
 	a.unknown[uid] = true
-	a.pokeUnknown()
+	a.notifyUnknown()
 }
 
 // WakeAll requests a sync of every pod, and retries the admission of rejected ones:
 // the runtime was down. Any goroutine may call it.
 func (a *Agent) WakeAll() {
-	defer a.LookAgain()
+	defer a.RecheckLeftovers()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, w := range a.workers {

@@ -21,12 +21,12 @@ const (
 	endSlack  = time.Second
 )
 
-// lasting returns a context that outlives ctx by the slack for its cause.
-func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+// withSlack returns a context that outlives ctx by the slack for its cause.
+func withSlack(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		slack := stopSlack
-		if errors.Is(context.Cause(ctx), errEnded) {
+		if errors.Is(context.Cause(ctx), errTerminating) {
 			slack = endSlack
 		}
 		t := time.NewTimer(slack)
@@ -61,7 +61,7 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		did = did || created
 	}
 	if len(step.Start) > 0 && len(step.Resize) > 0 {
-		w.raise(ctx, v)
+		w.raisePodLimits(ctx, v)
 	}
 	started, err := w.start(ctx, v)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		}
 		did = true
 	case len(step.RemoveContainers)+len(step.RemoveSandboxes) > 0:
-		if err := w.remove(ctx, step); err != nil {
+		if err := w.removeDead(ctx, step); err != nil {
 			return true, err
 		}
 		did = true
@@ -96,8 +96,8 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 	d, step := v.granted, &v.step
 	if by := v.seen.Foreign; by != "" {
 		err := fmt.Errorf("another podd (instance %s) runs this pod on this container runtime: it starts here once it has ended there", by)
-		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-		return false, toldError{pod.WithReason(pod.ReasonCreatePodSandboxError, err)}
+		w.recordWarning(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		return false, recordedError{pod.WithReason(pod.ReasonCreatePodSandboxError, err)}
 	}
 	err = each(step.ReleaseSandboxes, func(id string) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
@@ -106,11 +106,11 @@ func (w *worker) createSandbox(ctx context.Context, v *view) (created bool, err 
 		return false, fmt.Errorf("release the network of a dead sandbox: %w", err)
 	}
 	if err := w.ensureNoStrayContainers(d, &v.seen, pod.ReasonCreatePodSandboxError); err != nil {
-		w.event(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-		return false, toldError{err}
+		w.recordWarning(d, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		return false, recordedError{err}
 	}
 	defer w.releaseStartSlot()
-	return w.setup(v).make(ctx)
+	return w.setup(v).create(ctx)
 }
 
 // sandboxInputs returns the inputs with which the sandbox was created or, if an earlier
@@ -126,9 +126,9 @@ func (w *worker) sandboxInputs(d *pod.Desired) (pod.SandboxInputs, error) {
 	return *w.starting.sandbox, nil
 }
 
-// event emits a warning about a container, or about the pod if container is empty,
+// recordWarning emits a warning about a container, or about the pod if container is empty,
 // once until it changes.
-func (w *worker) event(d *pod.Desired, container, reason, message string) {
+func (w *worker) recordWarning(d *pod.Desired, container, reason, message string) {
 	if text := container + reason + message; w.reported.warning != text {
 		w.reported.warning = text
 		if container == "" {
@@ -139,11 +139,11 @@ func (w *worker) event(d *pod.Desired, container, reason, message string) {
 	}
 }
 
-// tellFailure emits a warning about a failed call. It emits none if the call was
+// recordFailure emits a warning about a failed call. It emits none if the call was
 // cancelled, or if the runtime does not respond, which concerns more than this pod.
-func (w *worker) tellFailure(ctx context.Context, d *pod.Desired, reason, words string, err error) {
+func (w *worker) recordFailure(ctx context.Context, d *pod.Desired, reason, words string, err error) {
 	if d.Pod.Name != "" && ctx.Err() == nil && !errors.Is(err, pod.ErrUnavailable) {
-		w.event(d, "", reason, words+err.Error())
+		w.recordWarning(d, "", reason, words+err.Error())
 	}
 }
 
@@ -152,8 +152,8 @@ func (w *worker) tellFailure(ctx context.Context, d *pod.Desired, reason, words 
 // not delay others.
 const slowStart = 5 * time.Second
 
-// remove removes dead containers and then dead sandboxes from the runtime.
-func (w *worker) remove(ctx context.Context, step *plan.Step) error {
+// removeDead removes dead containers and then dead sandboxes from the runtime.
+func (w *worker) removeDead(ctx context.Context, step *plan.Step) error {
 	err := each(step.RemoveContainers, func(id string) error {
 		err := ignoreNotFound(w.agent.cfg.Containers.RemoveContainer(ctx, id))
 		if err == nil {

@@ -30,7 +30,7 @@ func (c *crowded) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error
 
 func (c *crowded) Admit(*v1.Pod, []*v1.Pod) pod.Verdict { return pod.Verdict{} }
 
-func (c *crowded) Rejected(reason string) {
+func (c *crowded) CountRejection(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rejected = append(c.rejected, reason)

@@ -45,7 +45,7 @@ func (f checkpointFiles[T]) remove(uid pod.UID) error { return f.dir.Remove(stri
 func (f checkpointFiles[T]) read() (found []T, err error) {
 	var errs []error
 	good := map[string]bool{}
-	for _, d := range f.dir.All(func(key string, v T) { found, good[key] = append(found, v), true }) {
+	for _, d := range f.dir.ReadAll(func(key string, v T) { found, good[key] = append(found, v), true }) {
 		err := fmt.Errorf("read %s (%s): %w", d.Path, f.what, d.Err)
 		if d.Path == f.dir.Path { // it was not listed: nothing is known to be bad
 			return found, err

@@ -22,8 +22,8 @@ func newCheckpoints[T any](files checkpointFiles[T]) *checkpoints[T] {
 	return &checkpoints[T]{files: files, pods: make(map[pod.UID]T)}
 }
 
-// of returns a pod's checkpoint.
-func (c *checkpoints[T]) of(uid pod.UID) (v T, known bool) {
+// get returns a pod's checkpoint.
+func (c *checkpoints[T]) get(uid pod.UID) (v T, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, known = c.pods[uid]
@@ -37,8 +37,8 @@ func (c *checkpoints[T]) all() []T {
 	return slices.Collect(maps.Values(c.pods))
 }
 
-// keep replaces a pod's checkpoint. After an error, a restart forgets it.
-func (c *checkpoints[T]) keep(v T) error {
+// save replaces a pod's checkpoint. After an error, a restart forgets it.
+func (c *checkpoints[T]) save(v T) error {
 	c.mu.Lock()
 	c.pods[c.files.uid(&v)] = v
 	c.mu.Unlock()

@@ -112,17 +112,17 @@ type Cgroups interface {
 	// the sandbox is created.
 	EnsureCgroup(ctx context.Context, p *v1.Pod) error
 	RemoveCgroup(ctx context.Context, p *v1.Pod) error
-	// Busy says whether a process is in a pod's cgroup.
-	Busy(uid pod.UID) (bool, error)
-	// Strays names the cgroups below a pod's of running containers that are not among
+	// HasProcesses says whether a process is in a pod's cgroup.
+	HasProcesses(uid pod.UID) (bool, error)
+	// LostContainers names the cgroups below a pod's of running containers that are not among
 	// the known IDs: the runtime has lost them.
-	Strays(uid pod.UID, known []string) ([]string, error)
-	// End kills what is left in the cgroups of sandboxes and containers of a pod that
+	LostContainers(uid pod.UID, known []string) ([]string, error)
+	// KillLeftover kills what is left in the cgroups of sandboxes and containers of a pod that
 	// the runtime reports as ended, by their IDs.
-	End(uid pod.UID, ids []string) error
-	// Leftover lists the pods that have a cgroup and are neither known nor another
+	KillLeftover(uid pod.UID, ids []string) error
+	// OrphanedPods lists the pods that have a cgroup and are neither known nor another
 	// agent's, in a form that RemoveCgroup takes.
-	Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error)
+	OrphanedPods(ctx context.Context, known []pod.UID) ([]pod.UID, error)
 }
 
 // Files creates the files on the host that a pod's sandbox and containers need
@@ -172,8 +172,8 @@ type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 	// ContainerEvent is Event for one container of the pod.
 	ContainerEvent(p *v1.Pod, container, eventType, reason, message string)
-	// Gone says that there will be no more events about a pod.
-	Gone(uid pod.UID)
+	// ForgetPod says that there will be no more events about a pod.
+	ForgetPod(uid pod.UID)
 }
 
 // Probes runs the probes of containers.
@@ -226,13 +226,13 @@ type Devices interface {
 
 // Admitter says whether the node admits a pod.
 type Admitter interface {
-	// Admit does not block. If a verdict is still to come, AdmitAgain is called when it does.
+	// Admit does not block. If a verdict is still to come, RetryAdmission is called when it does.
 	// others are the pods that count against the node: admitted and not completed, without the
 	// candidate.
 	Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict
-	// Rejected counts a pod that was admitted and then turned out to be unable to run on
+	// CountRejection counts a pod that was admitted and then turned out to be unable to run on
 	// this node. It does not block.
-	Rejected(reason string)
+	CountRejection(reason string)
 }
 
 // Parts are what an Agent runs pods with. All fields are required except those with a
@@ -253,8 +253,8 @@ type Parts struct {
 	Admitter Admitter
 	// Devices may be nil: there are no device plugins.
 	Devices Devices
-	// Claims may be nil: no pod has any.
-	Claims Claims
+	// ResourceClaims may be nil: no pod has any.
+	ResourceClaims ResourceClaims
 	// Limits may be nil: nothing is watched.
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
@@ -275,7 +275,7 @@ func (p Parts) withDefaults() Parts {
 		p.Hooks = noHooks{}
 	}
 	if p.Admitter == nil {
-		p.Admitter = everyPod{}
+		p.Admitter = admitAll{}
 	}
 	if p.HostIP == nil {
 		p.HostIP = func() string { return "" }
@@ -283,8 +283,8 @@ func (p Parts) withDefaults() Parts {
 	if p.Devices == nil {
 		p.Devices = noDevices{}
 	}
-	if p.Claims == nil {
-		p.Claims = noClaims{}
+	if p.ResourceClaims == nil {
+		p.ResourceClaims = noResourceClaims{}
 	}
 	if p.Limits == nil {
 		p.Limits = noLimits{}
@@ -296,11 +296,11 @@ func (p Parts) withDefaults() Parts {
 type Config struct {
 	// Parts that are known when the agent is created; those of Greeted replace them.
 	Parts
-	// Greeted returns the parts if they are known only once the runtime has responded
+	// AwaitRuntime returns the parts if they are known only once the runtime has responded
 	// for the first time. It blocks until then, but not for long: it is called again
 	// until it returns no error, and the pods wait, with its error as the reason.
 	// Nil: Parts are complete.
-	Greeted func(ctx context.Context) (Parts, error)
+	AwaitRuntime func(ctx context.Context) (Parts, error)
 
 	Logs   Logs
 	Status StatusSink
@@ -321,25 +321,25 @@ type Config struct {
 	// LogRetention is how long the logs of a removed pod are kept for log shippers; 0
 	// for one minute, the kubelet's collection interval.
 	LogRetention time.Duration
-	// LogRemovals is a directory, used by Run alone, for checkpoints of logs that are
+	// LogRemovalsDir is a directory, used by Run alone, for checkpoints of logs that are
 	// due for removal; empty for none.
-	LogRemovals string
-	// Ended is a directory, used by Run alone, for checkpoints of desired pods that
+	LogRemovalsDir string
+	// CompletedDir is a directory, used by Run alone, for checkpoints of desired pods that
 	// have completed or were terminated by the node; empty to forget them with a
 	// restart.
-	Ended string
-	// Allocated is a directory, used by Run alone, for checkpoints of the allocated
+	CompletedDir string
+	// AllocatedDir is a directory, used by Run alone, for checkpoints of the allocated
 	// resources of pods that their source may resize. If it is empty, a restart forgets
 	// them.
-	Allocated string
-	// Accepted is a directory, used by Run alone, for the specs of all pods that may have
+	AllocatedDir string
+	// AcceptedDir is a directory, used by Run alone, for the specs of all pods that may have
 	// something in the runtime. If it is empty, a restart of podd forgets the specs of pods
 	// that lose their manifests meanwhile, and knows them by name alone.
-	Accepted string
-	// Starts is a directory, used by Run alone, for checkpoints of containers that are
+	AcceptedDir string
+	// StartsDir is a directory, used by Run alone, for checkpoints of containers that are
 	// being started. If it is empty, a start that podd's own end interrupted counts as a
 	// failure.
-	Starts  string
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+	StartsDir string
+	Log       *slog.Logger
+	Metrics   prometheus.Registerer
 }

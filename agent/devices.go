@@ -23,7 +23,7 @@ func (noDevices) Retain(map[pod.UID]bool)                       {}
 func (w *worker) awaitDevices(d *pod.Desired, name string, devices *pod.ContainerDevices) {
 	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: devices.Reason, Message: devices.Message})
 	if devices.Reason != pod.ReasonContainerCreating {
-		w.event(d, name, "Failed", "Error: "+devices.Message)
+		w.recordWarning(d, name, "Failed", "Error: "+devices.Message)
 	}
 }
 
@@ -39,10 +39,10 @@ func withDevices(req *pod.ContainerRequest, devices *pod.ContainerDevices) {
 	req.Annotations, req.CDI = devices.Annotations, devices.CDI
 }
 
-// retain releases the devices and claims of pods that were removed while no podd ran, or
+// releaseRemoved releases the devices and claims of pods that were removed while no podd ran, or
 // that a killed podd did not finish removing, and forgets the saved probe results of those
 // pods.
-func (a *Agent) retain() {
+func (a *Agent) releaseRemoved() {
 	keep := make(map[pod.UID]bool)
 	for uid := range a.orphans {
 		keep[uid] = true
@@ -56,6 +56,6 @@ func (a *Agent) retain() {
 	}
 	a.mu.Unlock()
 	a.cfg.Devices.Retain(keep)
-	a.cfg.Claims.Retain(keep)
+	a.cfg.ResourceClaims.Retain(keep)
 	a.cfg.Probes.Retain(keep)
 }

@@ -59,7 +59,7 @@ func (s *deviceStock) Admit(*v1.Pod, []*v1.Pod) pod.Verdict {
 	return s.verdict
 }
 
-func (*deviceStock) Rejected(string) {}
+func (*deviceStock) CountRejection(string) {}
 
 func (s *deviceStock) set(change func()) {
 	s.mu.Lock()
@@ -98,13 +98,13 @@ func TestDevicesOfPodsThatAreGoneAreReleasedAtTheStart(t *testing.T) {
 
 func TestAPodWaitsForItsAdmissionWhileDevicesAreAllocated(t *testing.T) {
 	withDevices(t, func(t *testing.T, s *scenario, d *deviceStock) {
-		d.set(func() { d.verdict = pod.Verdict{Waits: "waiting for the plugin"} })
+		d.set(func() { d.verdict = pod.Verdict{PendingReason: "waiting for the plugin"} })
 		s.play("apply gpu.yaml; sleep 1m")
 		if r := s.reported("gpu"); r.Failed || r.Waiting["web"].Message != "waiting for the plugin" {
 			t.Errorf("got %+v", r)
 		}
 		d.set(func() { d.verdict = pod.Verdict{} })
-		s.podd.agent.AdmitAgain()
+		s.podd.agent.RetryAdmission()
 		s.play("sleep 1s; expect gpu/web running")
 		// One that is rejected in the end is Failed, and admitted later.
 		d.set(func() { d.verdict = pod.Verdict{Reason: "UnexpectedAdmissionError", Message: "no gpu"} })
@@ -113,7 +113,7 @@ func TestAPodWaitsForItsAdmissionWhileDevicesAreAllocated(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 		d.set(func() { d.verdict = pod.Verdict{} })
-		s.podd.agent.AdmitAgain()
+		s.podd.agent.RetryAdmission()
 		s.play("sleep 1s; expect gpu/web running")
 	})
 }
@@ -121,7 +121,7 @@ func TestAPodWaitsForItsAdmissionWhileDevicesAreAllocated(t *testing.T) {
 // A pod that was removed before it was admitted has its devices released, too.
 func TestAPodThatIsRemovedWhileItWaitsGivesItsDevicesBack(t *testing.T) {
 	withDevices(t, func(t *testing.T, s *scenario, d *deviceStock) {
-		d.set(func() { d.verdict = pod.Verdict{Waits: "waiting for the plugin"} })
+		d.set(func() { d.verdict = pod.Verdict{PendingReason: "waiting for the plugin"} })
 		s.play("apply gpu.yaml; sleep 1s")
 		uid := s.uidOf("gpu")
 		s.play("remove gpu; sleep 1m")

@@ -39,7 +39,7 @@
 //   - What a pod has left on disk or as a cgroup after the runtime forgot it (a
 //     reboot) is removed once per start, when every source is ready and the runtime
 //     has listed its pods. What running processes kept from being removed is looked
-//     at again whenever some of them may have ended (LookAgain).
+//     at again whenever some of them may have ended (RecheckLeftovers).
 //   - Terminating a pod waits for nothing that is being created for it: a create in
 //     progress gets a second to finish, and what it creates later is found and
 //     removed.

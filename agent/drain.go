@@ -14,17 +14,17 @@ func (a *Agent) Drain(ctx context.Context) (drained <-chan struct{}) {
 	a.mu.Lock()
 	a.drains[done] = true
 	a.mu.Unlock()
-	a.pokeDrains()
+	a.notifyDrains()
 	context.AfterFunc(ctx, func() {
 		a.mu.Lock()
 		delete(a.drains, done)
 		a.mu.Unlock()
-		a.pokeDrains()
+		a.notifyDrains()
 	})
 	return done
 }
 
-func (a *Agent) pokeDrains() {
+func (a *Agent) notifyDrains() {
 	a.drained.Notify()
 }
 
@@ -41,12 +41,12 @@ func (a *Agent) drain(ctx context.Context) {
 		if d == nil {
 			d = a.lastKnown(uid, g)
 		}
-		a.start(ctx, d, drainReason)
+		a.startWorker(ctx, d, drainReason)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, w := range a.workers {
-		w.end(drainReason)
+		w.terminate(drainReason)
 	}
 	if len(a.workers) > 0 {
 		return

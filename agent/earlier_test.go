@@ -20,7 +20,7 @@ func TestCheckpointsOfAnEarlierPoddAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	ends, err := newEnds(filepath.Join(dir, "ended")).files.read()
+	ends, err := newCompletions(filepath.Join(dir, "ended")).files.read()
 	if err != nil || len(ends) != 1 {
 		t.Fatalf("got %d ends, %v", len(ends), err)
 	}

@@ -36,7 +36,7 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 	if w == nil {
 		return false
 	}
-	p := w.counts()
+	p := w.countedPod()
 	switch {
 	case p == nil:
 		return false
@@ -44,7 +44,7 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 		w.log.Warn("not evicting a pod of the system's priority", "signal", e.Signal, "message", e.Message)
 		return false
 	}
-	decided, news := w.endFor(pod.End{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition})
+	decided, news := w.applyEnd(pod.Termination{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition})
 	if decided {
 		a.metrics.evictions.WithLabelValues(e.Signal).Inc()
 	}
@@ -69,12 +69,12 @@ func (a *Agent) Released(uid pod.UID) bool {
 // without limits.
 func (w *worker) watchLimits(v *view) {
 	p := v.granted.Pod
-	switch watch := !v.step.Over && v.step.End == nil && v.in.Kill == nil; {
-	case !watch && w.unwatch != nil:
-		w.unwatch()
-		w.unwatch = nil
-	case watch && w.unwatch == nil && w.agent.cfg.Limits.Limited(p):
-		w.unwatch = w.spawn(func(ctx context.Context) {
+	switch watch := !v.step.Completed && v.step.End == nil && v.in.Kill == nil; {
+	case !watch && w.stopLimitsWatch != nil:
+		w.stopLimitsWatch()
+		w.stopLimitsWatch = nil
+	case watch && w.stopLimitsWatch == nil && w.agent.cfg.Limits.Limited(p):
+		w.stopLimitsWatch = w.spawn(func(ctx context.Context) {
 			if e, exceeded := w.agent.cfg.Limits.Watch(ctx, p); exceeded {
 				w.agent.Evict(w.uid, e)
 			}

@@ -107,7 +107,7 @@ func TestAPodOverItsLimitIsEvictedForGood(t *testing.T) {
 		s.play("apply data.yaml; sleep 1s; expect data/web running")
 		uid := s.uidOf("data")
 		minute := time.Minute
-		s.podd.agent.End(uid, pod.End{Reason: pod.ReasonDeadlineExceeded, Grace: &minute})
+		s.podd.agent.End(uid, pod.Termination{Reason: pod.ReasonDeadlineExceeded, Grace: &minute})
 		if !s.podd.agent.Evict(uid, eviction) || s.podd.agent.Evict(uid, eviction) {
 			t.Error("a pod that was ending did not end sooner once")
 		}

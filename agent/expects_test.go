@@ -18,7 +18,7 @@ func TestAPodIsExpectedUntilAllAreKnownAndItHasBeenLookedAt(t *testing.T) {
 		{true, "web", true}, // it has a worker
 		{true, "other", false},
 	} {
-		a.settled = c.settled
+		a.allKnown = c.settled
 		if got := a.Expects("default", c.name); got != c.expected {
 			t.Errorf("settled %v, pod %s: got %v, want %v", c.settled, c.name, got, c.expected)
 		}

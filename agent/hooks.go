@@ -109,7 +109,7 @@ func (w *worker) firstPreStop(id string) bool {
 // preStop runs a container's hook, and returns when the hook or the grace period has ended.
 // A hook that takes longer continues beside the stop signal, as in the kubelet: the
 // container may be waiting for what the hook does. The hook ends with its container.
-func (w *worker) preStop(inTime context.Context, d *pod.Desired, op *stopping, s plan.Stop) {
+func (w *worker) preStop(inTime context.Context, d *pod.Desired, op *containerStop, s plan.Stop) {
 	done := make(chan struct{})
 	podIP := op.podIP
 	op.hooked(w.spawn(func(ctx context.Context) {
@@ -117,7 +117,7 @@ func (w *worker) preStop(inTime context.Context, d *pod.Desired, op *stopping, s
 		err := w.agent.cfg.Hooks.Run(ctx, pod.HookRequest{
 			Pod: d.Pod, Container: s.PreStop, ContainerID: s.ID, Handler: s.PreStop.Lifecycle.PreStop, PodIP: podIP,
 		})
-		left, _ := op.left()
+		left, _ := op.remaining()
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && (!closed(op.ended) || time.Now().Before(left.Until)):

@@ -29,7 +29,7 @@ func (in inputs) Container(p *v1.Pod, c *v1.Container, sandboxIPs []string) (out
 		store, silent := in.store, in.silent
 		in.disk.Unlock()
 		if silent {
-			return out, fmt.Errorf("configmap %q is not known yet: %w", "settings", pod.ErrAwaited)
+			return out, fmt.Errorf("configmap %q is not known yet: %w", "settings", pod.ErrObjectPending)
 		}
 		fromObjects, err := podenv.New(podenv.Config{Objects: store}).Container(p, c, nil)
 		if err != nil {

@@ -94,7 +94,7 @@ func (s *scenario) doEnd(name string, args []string) error {
 	if err != nil {
 		return err
 	}
-	end := pod.End{Reason: args[0], Message: "the node says so"}
+	end := pod.Termination{Reason: args[0], Message: "the node says so"}
 	for _, arg := range args[1:] {
 		grace, err := time.ParseDuration(strings.TrimPrefix(arg, "grace="))
 		if err != nil {

@@ -12,17 +12,17 @@ import (
 // mail is what others have left for the worker: a slot for each kind, newest wins.
 type mail struct {
 	desired *pod.Desired
-	plan.Ending
+	plan.Termination
 	// retry requests, once, a reset of the pod's back-off.
 	retry bool
-	// objects reports, once, that one of the pod's came, changed or went.
-	objects bool
-	// over reports, once, that somebody else ended the pod in the apiserver, without a reason.
-	over bool
-	// room reports, once, that the node has more room than before.
-	room bool
-	// synced is when the last sync began; an older hint is stale.
-	synced instant
+	// objectsChanged reports, once, that one of the pod's came, changed or went.
+	objectsChanged bool
+	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver, without a reason.
+	completedElsewhere bool
+	// resourcesFreed reports, once, that the node has more room than before.
+	resourcesFreed bool
+	// syncBegan is when the last sync began; an older hint is stale.
+	syncBegan instant
 }
 
 // update leaves a newer spec of the same pod. A termination that began without a
@@ -36,8 +36,8 @@ func (w *worker) update(d *pod.Desired) {
 		return
 	}
 	w.mail.desired = d
-	w.orderLocked()
-	if k, ended := shownEnded(d); ended && !w.finished && w.mail.Kill == nil && w.mail.End == nil {
+	w.wakeUrgentLocked()
+	if k, ended := endedInAPI(d); ended && !w.finished && w.mail.Kill == nil && w.mail.End == nil {
 		w.endedElsewhereLocked(k)
 	}
 }
@@ -45,14 +45,14 @@ func (w *worker) update(d *pod.Desired) {
 // endedElsewhereLocked accepts that the apiserver shows a pod as ended although it has not
 // ended here: whoever wrote that makes the pod's controller replace it. Podd writes such a
 // status only once the pod has ended here.
-func (w *worker) endedElsewhereLocked(k endRecord) {
+func (w *worker) endedElsewhereLocked(k completionCheckpoint) {
 	if k.Reason == "" {
-		w.mail.over = true
+		w.mail.completedElsewhere = true
 		return
 	}
-	if next, news := w.mail.Ended(k.End, time.Now()); news {
-		w.mail.Ending = next
-		w.endingLocked()
+	if next, news := w.mail.WithEnd(k.Termination, time.Now()); news {
+		w.mail.Termination = next
+		w.terminatingLocked()
 	}
 }
 
@@ -63,34 +63,34 @@ func (w *worker) desired() *pod.Desired {
 	return w.mail.desired
 }
 
-// end requests the pod's termination. It is never revoked; another request changes
+// terminate requests the pod's termination. It is never revoked; another request changes
 // nothing, unless its grace period is shorter.
-func (w *worker) end(why string) { w.endWithin(plan.GracePeriod(w.desired().Pod), why) }
+func (w *worker) terminate(why string) { w.terminateWithin(plan.GracePeriod(w.desired().Pod), why) }
 
-func (w *worker) endWithin(grace time.Duration, why string) {
+func (w *worker) terminateWithin(grace time.Duration, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next, news := w.mail.Killed(plan.Kill{Grace: grace, Why: why})
+	next, news := w.mail.WithKill(plan.Kill{Grace: grace, Reason: why})
 	if !news {
 		return
 	}
-	w.mail.Ending = next
+	w.mail.Termination = next
 	w.log.Info("stopping pod", "why", why, "grace", grace)
-	w.endingLocked()
+	w.terminatingLocked()
 }
 
-// endingLocked makes a decision to terminate the pod take effect at once: in the sync in
+// terminatingLocked makes a decision to terminate the pod take effect at once: in the sync in
 // progress, and in volumes, which must not miss objects that are removed with the pod.
-func (w *worker) endingLocked() {
+func (w *worker) terminatingLocked() {
 	if w.interrupt != nil {
-		w.interrupt(errEnded)
+		w.interrupt(errTerminating)
 	}
 	w.agent.cfg.Volumes.Stopping(w.uid)
-	w.orderLocked()
+	w.wakeUrgentLocked()
 }
 
-// errEnded is the cause of interrupting a sync to terminate the pod.
-var errEnded = errors.New("the pod is being stopped")
+// errTerminating is the cause of interrupting a sync to terminate the pod.
+var errTerminating = errors.New("the pod is being stopped")
 
 // interruptible returns the context of a sync, which a request to terminate the pod
 // cancels; syncs of a terminating pod are not interrupted.
@@ -103,7 +103,7 @@ func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, f
 	defer w.mu.Unlock()
 	w.interrupt = cancel
 	if w.mail.Kill != nil || w.mail.End != in.End {
-		cancel(errEnded)
+		cancel(errTerminating)
 	}
 	return ctx, func() {
 		w.mu.Lock()
@@ -116,7 +116,7 @@ func (w *worker) interruptible(ctx context.Context, in mail) (context.Context, f
 func (w *worker) wake(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if stale(at, w.mail.synced, instantOf(time.Now())) {
+	if stale(at, w.mail.syncBegan, instantOf(time.Now())) {
 		return
 	}
 	w.wakeLocked()
@@ -128,10 +128,10 @@ type instant struct {
 	steady time.Duration
 }
 
-// steadily is the origin of the monotonic clock; any time will do.
-var steadily = time.Now()
+// monotonicOrigin is the origin of the monotonic clock; any time will do.
+var monotonicOrigin = time.Now()
 
-func instantOf(t time.Time) instant { return instant{wall: t.Round(0), steady: t.Sub(steadily)} }
+func instantOf(t time.Time) instant { return instant{wall: t.Round(0), steady: t.Sub(monotonicOrigin)} }
 
 // hintSlack is how old a hint may be for its time to be trusted.
 const hintSlack = 5 * time.Second
@@ -153,25 +153,25 @@ func (w *worker) wakeLocked() {
 	w.poke.Notify()
 }
 
-// orderLocked is wakeLocked for requests that are not delayed after errors.
-func (w *worker) orderLocked() {
-	w.order.Notify()
+// wakeUrgentLocked is wakeLocked for requests that are not delayed after errors.
+func (w *worker) wakeUrgentLocked() {
+	w.urgent.Notify()
 	w.wakeLocked()
 }
 
-// take reads the mailbox. The sync that follows begins now and covers every wake-up so
+// takeMail reads the mailbox. The sync that follows begins now and covers every wake-up so
 // far.
-func (w *worker) take(now time.Time) mail {
+func (w *worker) takeMail(now time.Time) mail {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mail.synced = instantOf(now)
-	for _, heard := range []chan struct{}{w.poke, w.order} {
+	w.mail.syncBegan = instantOf(now)
+	for _, heard := range []chan struct{}{w.poke, w.urgent} {
 		select {
 		case <-heard:
 		default:
 		}
 	}
 	in := w.mail
-	w.mail.retry, w.mail.objects, w.mail.room, w.mail.over = false, false, false, false
+	w.mail.retry, w.mail.objectsChanged, w.mail.resourcesFreed, w.mail.completedElsewhere = false, false, false, false
 	return in
 }

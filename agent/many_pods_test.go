@@ -125,7 +125,7 @@ func (m *many) run(t *testing.T, edit ...func(*agent.Config)) {
 	}
 	a := agent.New(cfg)
 	m.agent = a
-	relister := pleg.New(pleg.Config{Waker: a, Recovered: a.WakeAll, Log: log, Metrics: reg})
+	relister := pleg.New(pleg.Config{Waker: a, OnRecovery: a.WakeAll, Log: log, Metrics: reg})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = a.Run(ctx, m.updates) })
@@ -237,11 +237,11 @@ func (noVolumes) RemoveCgroup(context.Context, *v1.Pod) error                  {
 func (noVolumes) Release(context.Context, pod.UID) error                       { return nil }
 func (noVolumes) Discard(context.Context, pod.UID) error                       { return nil }
 func (noVolumes) Pods() ([]pod.UID, error)                                     { return nil, nil }
-func (noVolumes) Busy(pod.UID) (bool, error)                                   { return false, nil }
-func (noVolumes) End(pod.UID, []string) error                                  { return nil }
-func (noVolumes) Strays(pod.UID, []string) ([]string, error)                   { return nil, nil }
-func (noVolumes) Leftover(context.Context, []pod.UID) ([]pod.UID, error)       { return nil, nil }
+func (noVolumes) HasProcesses(pod.UID) (bool, error)                           { return false, nil }
+func (noVolumes) KillLeftover(pod.UID, []string) error                         { return nil }
+func (noVolumes) LostContainers(pod.UID, []string) ([]string, error)           { return nil, nil }
+func (noVolumes) OrphanedPods(context.Context, []pod.UID) ([]pod.UID, error)   { return nil, nil }
 func (noVolumes) Event(p *v1.Pod, eventType, reason, message string)           {}
-func (noVolumes) Gone(pod.UID)                                                 {}
+func (noVolumes) ForgetPod(pod.UID)                                            {}
 func (noVolumes) ContainerEvent(p *v1.Pod, container, eventType, reason, message string) {
 }

@@ -101,29 +101,29 @@ func operation(in mail, phase pod.Phase) string {
 	}
 }
 
-// counted is what a worker contributes to the gauges.
-type counted struct {
+// gaugeValues is what a worker contributes to the gauges.
+type gaugeValues struct {
 	sandbox    bool
 	containers map[pod.ContainerState]int
 }
 
-// count updates the gauges with what the worker observes.
-func (w *worker) count(seen pod.Observed) {
+// updateGauges updates the gauges with what the worker observes.
+func (w *worker) updateGauges(seen pod.Observed) {
 	m := w.agent.metrics
-	now := counted{containers: make(map[pod.ContainerState]int, 4)}
+	now := gaugeValues{containers: make(map[pod.ContainerState]int, 4)}
 	for i := range seen.Sandboxes {
 		now.sandbox = now.sandbox || seen.Sandboxes[i].Ready
 	}
 	for i := range seen.Containers {
 		now.containers[seen.Containers[i].State]++
 	}
-	m.runningPods.Add(toFloat(now.sandbox) - toFloat(w.counted.sandbox))
+	m.runningPods.Add(toFloat(now.sandbox) - toFloat(w.gauges.sandbox))
 	for _, s := range []pod.ContainerState{pod.ContainerCreated, pod.ContainerRunning, pod.ContainerExited, pod.ContainerUnknown} {
-		if diff := now.containers[s] - w.counted.containers[s]; diff != 0 {
+		if diff := now.containers[s] - w.gauges.containers[s]; diff != 0 {
 			m.runningContainers.WithLabelValues(s.String()).Add(float64(diff))
 		}
 	}
-	w.counted = now
+	w.gauges = now
 }
 
 func toFloat(b bool) float64 {
@@ -136,11 +136,11 @@ func toFloat(b bool) float64 {
 // measureStart observes the duration of a pod's start once, at the first sync that
 // finds all its containers started, if this podd started it.
 func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
-	if w.reported.running || !w.starting.madeSandbox || d.Seen.IsZero() {
+	if w.reported.running || !w.starting.sandboxCreated || d.Seen.IsZero() {
 		return
 	}
 	for i := range d.Pod.Spec.Containers {
-		c := seen.Latest(d.Pod.Spec.Containers[i].Name)
+		c := seen.LatestContainer(d.Pod.Spec.Containers[i].Name)
 		if c == nil || c.StartedAt.IsZero() {
 			return
 		}

@@ -27,7 +27,7 @@ func newGate() *gate {
 		asked: make(map[string]int), counted: make(map[string]map[string]bool)}
 }
 
-func (*gate) Rejected(string) {}
+func (*gate) CountRejection(string) {}
 
 func (g *gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	g.mu.Lock()

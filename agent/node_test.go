@@ -115,7 +115,7 @@ func (n *node) start() {
 			Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: func() string { return "192.0.2.1" },
 		},
 		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovals: n.logRemovals, Ended: n.ended, Allocated: n.allocations, Accepted: n.accepted, Starts: n.starts,
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovalsDir: n.logRemovals, CompletedDir: n.ended, AllocatedDir: n.allocations, AcceptedDir: n.accepted, StartsDir: n.starts,
 	}
 	store := n.newStore()
 	cfg.Objects = store
@@ -336,15 +336,15 @@ func (n *node) Pods() ([]pod.UID, error) {
 	return slices.Collect(maps.Keys(n.mounts)), nil
 }
 
-func (n *node) Busy(uid pod.UID) (bool, error) {
+func (n *node) HasProcesses(uid pod.UID) (bool, error) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	return n.busy[uid], nil
 }
 
-func (n *node) End(pod.UID, []string) error { return nil }
+func (n *node) KillLeftover(pod.UID, []string) error { return nil }
 
-func (n *node) Strays(uid pod.UID, _ []string) ([]string, error) {
+func (n *node) LostContainers(uid pod.UID, _ []string) ([]string, error) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	if n.busy[uid] {
@@ -353,7 +353,7 @@ func (n *node) Strays(uid pod.UID, _ []string) ([]string, error) {
 	return nil, nil
 }
 
-func (n *node) Leftover(_ context.Context, known []pod.UID) ([]pod.UID, error) {
+func (n *node) OrphanedPods(_ context.Context, known []pod.UID) ([]pod.UID, error) {
 	if err := n.faulty("Leftover"); err != nil {
 		return nil, err
 	}
@@ -423,8 +423,8 @@ func (n *node) Report(r pod.Report) {
 	n.status[r.Desired.Pod.Name] = status.Options{}.Compute(r, n.status[r.Desired.Pod.Name])
 }
 
-// Gone implements Recorder: scripts see it as an event.
-func (n *node) Gone(uid pod.UID) {
+// ForgetPod implements Recorder: scripts see it as an event.
+func (n *node) ForgetPod(uid pod.UID) {
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	name, _, _ := strings.Cut(string(uid), "-")

@@ -27,9 +27,9 @@ func (a *Agent) ObjectsChanged(uid pod.UID) {
 func (w *worker) objectsChanged() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mail.objects = true
+	w.mail.objectsChanged = true
 	if w.awaitsObjects {
-		w.orderLocked()
+		w.wakeUrgentLocked()
 	}
 }
 
@@ -40,28 +40,28 @@ func (w *worker) handleObjectChange() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.awaitsObjects = awaits
-	if awaits && w.mail.objects {
-		w.orderLocked()
+	if awaits && w.mail.objectsChanged {
+		w.wakeUrgentLocked()
 	}
 }
 
-// answerGrace is how long the apiserver may take to answer before podd says that a pod
+// apiServerGrace is how long the apiserver may take to answer before podd says that a pod
 // waiting for it has failed. The first pod of an account, or with a new ConfigMap, always
 // waits for a moment.
-const answerGrace = 5 * time.Second
+const apiServerGrace = 5 * time.Second
 
-// awaits says whether the apiserver still owes answers; until it has given them, an error
-// does not say all that is wrong. That takes no longer than answerGrace; each answer wakes
+// awaitsAPIServer says whether the apiserver still owes answers; until it has given them, an error
+// does not say all that is wrong. That takes no longer than apiServerGrace; each answer wakes
 // the pod.
-func (w *worker) awaits(v *view, err error) bool {
-	if !errors.Is(err, pod.ErrAwaited) {
+func (w *worker) awaitsAPIServer(v *view, err error) bool {
+	if !errors.Is(err, pod.ErrObjectPending) {
 		w.starting.awaitingSince = time.Time{}
 		return false
 	}
 	if w.starting.awaitingSince.IsZero() {
 		w.starting.awaitingSince = time.Now()
 	}
-	until := w.starting.awaitingSince.Add(answerGrace)
+	until := w.starting.awaitingSince.Add(apiServerGrace)
 	if !time.Now().Before(until) {
 		return false
 	}
@@ -85,22 +85,22 @@ func (w *worker) contents(d *pod.Desired) map[pod.ObjectKey]uint64 {
 	return w.agent.cfg.Objects.Contents(w.uid)
 }
 
-// written are the contents that a container is made from, if a later podd must be able to
+// createdContents are the contents that a container is made from, if a later podd must be able to
 // tell whether they changed meanwhile.
-func (w *worker) written(v *view) pod.Contents {
+func (w *worker) createdContents(v *view) pod.ContentHashes {
 	if yes, _ := pod.RestartOnChange(v.granted.Pod); !yes {
-		return pod.Contents{}
+		return pod.ContentHashes{}
 	}
-	return pod.Contents{Epoch: w.agent.cfg.Objects.Epoch(), Of: v.step.Memory.Contents}
+	return pod.ContentHashes{Epoch: w.agent.cfg.Objects.Epoch(), ByObject: v.step.Memory.Contents}
 }
 
-// tellChange says why the pod's containers are restarted.
-func (w *worker) tellChange(v *view) {
-	if len(v.step.ChangeBegun) == 0 {
+// recordObjectChange says why the pod's containers are restarted.
+func (w *worker) recordObjectChange(v *view) {
+	if len(v.step.ChangedObjects) == 0 {
 		return
 	}
 	var all []string
-	for _, key := range v.step.ChangeBegun {
+	for _, key := range v.step.ChangedObjects {
 		all = append(all, key.Kind+" "+key.Name)
 	}
 	what := strings.Join(all, ", ")

@@ -24,11 +24,11 @@ type listener struct{ *agent.Agent }
 func (l listener) Changed(uid pod.UID) { l.ObjectsChanged(uid) }
 
 // contentKey is that of a node's boot.
-func contentKey(boot byte) []byte { return slices.Repeat([]byte{boot}, objects.KeySize) }
+func contentKey(boot byte) []byte { return slices.Repeat([]byte{boot}, objects.HashKeySize) }
 
 // newStore is the store of a podd that begins, which the sources have filled.
 func (n *node) newStore() *objects.Store {
-	store := objects.New(objects.Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Key: contentKey(1)})
+	store := objects.New(objects.Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), HashKey: contentKey(1)})
 	n.disk.Lock()
 	defer n.disk.Unlock()
 	store.Replace(n.objects)
@@ -90,7 +90,7 @@ func (n *node) lacks(p *v1.Pod) error {
 			_, err = n.store.Secret(p, name)
 		}
 		if n.silent && name != "none" {
-			err = fmt.Errorf("configmap is not known yet: %w", pod.ErrAwaited)
+			err = fmt.Errorf("configmap is not known yet: %w", pod.ErrObjectPending)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.Spec.Volumes[i].Name, err))

@@ -56,14 +56,14 @@ func (n *node) join(api *fakeAPI, dir string, greeted <-chan struct{}) *clustere
 	if err := os.WriteFile(kubeconfig, []byte(kubeconfigText), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, err := apiserver.Connect(apiserver.Config{Kubeconfig: kubeconfig, Wrap: api.transport})
+	client, err := apiserver.Connect(apiserver.Config{Kubeconfig: kubeconfig, WrapTransport: api.transport})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.sources = []pod.Source{pod.SourceAPIServer}
 	c := &clustered{scenario: &scenario{node: n, began: time.Now(), files: map[string][]byte{}}, api: api, dir: dir}
 	var uploader *status.Uploader
-	writer := status.NewWriter(status.Config{Gone: func(p *v1.Pod) { uploader.Gone(p) }})
+	writer := status.NewWriter(status.Config{OnForget: func(p *v1.Pod) { uploader.PodRemoved(p) }})
 	log := slog.New(slog.NewTextHandler(logTo{t}, nil))
 	uploader = status.NewUploader(client, writer, log)
 	source := podsource.New(podsource.Config{Lister: seen{client, uploader}, NodeName: "node0", Server: client.Server(), StateDir: dir, Log: log})
@@ -72,7 +72,7 @@ func (n *node) join(api *fakeAPI, dir string, greeted <-chan struct{}) *clustere
 		cfg.Status = both{n, writer}
 		if greeted != nil {
 			parts := cfg.Parts
-			cfg.Greeted = func(context.Context) (agent.Parts, error) {
+			cfg.AwaitRuntime = func(context.Context) (agent.Parts, error) {
 				select {
 				case <-greeted:
 					return parts, nil
@@ -122,7 +122,7 @@ type seen struct {
 func (s seen) FollowPods(ctx context.Context, node string, set func([]*v1.Pod, error)) {
 	s.Client.FollowPods(ctx, node, func(pods []*v1.Pod, err error) {
 		if err == nil {
-			s.uploader.Seen(pods)
+			s.uploader.ObservePods(pods)
 		}
 		set(pods, err)
 	})

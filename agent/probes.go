@@ -20,7 +20,7 @@ func (w *worker) probe(d *pod.Desired, seen pod.Observed, hooks map[string]pod.H
 	if !pod.HasProbes(&d.Pod.Spec) {
 		return nil
 	}
-	targets := plan.Probed(&d.Pod.Spec, seen, hooks)
+	targets := plan.ProbeTargets(&d.Pod.Spec, seen, hooks)
 	ip := ""
 	if n := len(targets); n > 0 {
 		ip = w.podIP(seen, targets[n-1].ContainerID)

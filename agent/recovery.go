@@ -9,16 +9,16 @@ import (
 	"podd/internal/wake"
 )
 
-// found is the result of recover: the parts for running pods, and these;
+// recovery is the result of recover: the parts for running pods, and these;
 // or why that is not known yet.
-type found struct {
+type recovery struct {
 	parts   Parts
 	orphans []orphan
 	err     error
 }
 
 // recover lists the running pods, and retries until that succeeds.
-func (a *Agent) recover(ctx context.Context, out chan<- found) {
+func (a *Agent) recover(ctx context.Context, out chan<- recovery) {
 	for try := 0; ctx.Err() == nil; try++ {
 		asked := time.Now()
 		f := a.find(ctx)
@@ -39,10 +39,10 @@ func (a *Agent) recover(ctx context.Context, out chan<- found) {
 }
 
 // find tries once.
-func (a *Agent) find(ctx context.Context) (f found) {
+func (a *Agent) find(ctx context.Context) (f recovery) {
 	f.parts = a.cfg.Parts
-	if a.cfg.Greeted != nil {
-		if f.parts, f.err = a.cfg.Greeted(ctx); f.err != nil {
+	if a.cfg.AwaitRuntime != nil {
+		if f.parts, f.err = a.cfg.AwaitRuntime(ctx); f.err != nil {
 			return f
 		}
 	}
@@ -51,14 +51,14 @@ func (a *Agent) find(ctx context.Context) (f found) {
 		return f
 	}
 	for _, g := range summaries {
-		f.orphans = append(f.orphans, a.orphaned(g))
+		f.orphans = append(f.orphans, a.orphanOf(g))
 	}
 	return f
 }
 
-// recoverWith takes in the result of recover. The parts were not used before.
-func (a *Agent) recoverWith(f found) {
-	a.away = f.err
+// handleRecovery takes in the result of recover. The parts were not used before.
+func (a *Agent) handleRecovery(f recovery) {
+	a.runtimeErr = f.err
 	if f.err != nil {
 		return
 	}
@@ -66,49 +66,49 @@ func (a *Agent) recoverWith(f found) {
 	for _, o := range f.orphans {
 		a.orphans[o.UID] = o
 	}
-	maps.DeleteFunc(a.last, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
+	maps.DeleteFunc(a.lastDesired, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
 	a.log.Info("runtime answered", "pods_found", len(f.orphans))
-	a.pokeUnknown() // woken while nothing was known
+	a.notifyUnknown() // woken while nothing was known
 }
 
-// reportAway reports pods that wait for a runtime that has never responded. podd only
+// reportRuntimeDown reports pods that wait for a runtime that has never responded. podd only
 // knows that they are desired, and which of them have completed.
-func (a *Agent) reportAway() {
-	if a.away == nil {
+func (a *Agent) reportRuntimeDown() {
+	if a.runtimeErr == nil {
 		return
 	}
 	now := time.Now()
 	for _, d := range a.desired {
 		r := pod.Report{Desired: d, Observed: pod.Observed{UID: d.UID(), At: now}, At: now}
 		if k, ended := a.endedBefore(d); ended {
-			r.Observed, r.StartTime = k.complete(r.Observed), k.StartTime
+			r.Observed, r.StartTime = k.addLostContainers(r.Observed), k.StartTime
 			r.Failed, r.Reason, r.Message = k.Reason != "", k.Reason, k.Message
 		} else {
-			r.Unseen, r.Waiting = true, waitingAll(d.Pod, a.away.Error())
+			r.NotObserved, r.Waiting = true, waitingAll(d.Pod, a.runtimeErr.Error())
 		}
 		a.cfg.Status.Report(r)
 	}
 }
 
-// endOrphans terminates running pods that are not desired, as soon as their source is
+// terminateOrphans terminates running pods that are not desired, as soon as their source is
 // ready; desired ones are adopted by their workers.
-func (a *Agent) endOrphans(ctx context.Context) {
+func (a *Agent) terminateOrphans(ctx context.Context) {
 	for uid, o := range a.orphans {
-		if a.desired[uid] == nil && a.mayEnd(o.Source) {
+		if a.desired[uid] == nil && a.mayTerminate(o.Source) {
 			d := a.lastKnown(uid, o)
 			if len(d.Pod.Spec.Containers) == 0 && len(o.Containers) > 0 {
 				a.log.Warn("the spec of a pod without a manifest is not stored: preStop hooks that the runtime's annotations do not have are not run, and its ports and resources do not count",
 					"pod", d.Name(), "uid", uid)
 			}
-			a.start(ctx, d, "no manifest describes it")
+			a.startWorker(ctx, d, "no manifest describes it")
 		}
 	}
 }
 
-// endDeleted starts a worker for each pod that has none and has a deletion request. The
+// terminateDeleted starts a worker for each pod that has none and has a deletion request. The
 // worker removes everything that the pod has on the node; the pod's source waits for
 // that. Most of these pods never ran here, or ran before podd was restarted.
-func (a *Agent) endDeleted(ctx context.Context) {
+func (a *Agent) terminateDeleted(ctx context.Context) {
 	for uid, d := range a.deleted {
 		if d == nil {
 			continue // the node has nothing left of it
@@ -117,13 +117,13 @@ func (a *Agent) endDeleted(ctx context.Context) {
 		known := a.workers[uid] != nil
 		a.mu.Unlock()
 		if !known {
-			a.start(ctx, d, "its deletion was requested")
+			a.startWorker(ctx, d, "its deletion was requested")
 		}
 	}
 }
 
-// mayEnd says whether it is certain that a source does not desire a pod.
-func (a *Agent) mayEnd(s pod.Source) bool {
+// mayTerminate says whether it is certain that a source does not desire a pod.
+func (a *Agent) mayTerminate(s pod.Source) bool {
 	configured := false
 	all := true
 	for _, known := range a.cfg.Sources {
@@ -175,14 +175,14 @@ func (a *Agent) identify(ctx context.Context, uids []pod.UID) {
 		}
 		g := pod.Summary{UID: uid, Name: seen.Name, Namespace: seen.Namespace, Source: seen.Source}
 		select {
-		case a.strays <- a.orphaned(g):
+		case a.strays <- a.orphanOf(g):
 		case <-ctx.Done():
 			return
 		}
 	}
 	if again {
 		wake.Sleep(ctx, unknownRetry)
-		a.pokeUnknown()
+		a.notifyUnknown()
 	}
 }
 
@@ -199,7 +199,7 @@ func (a *Agent) lookedUp(uid pod.UID, seen pod.Observed, err error) {
 		a.noteForeignLocked(uid)
 		delete(a.unknown, uid)
 	case a.unknown[uid]: // woken during the lookup
-		a.pokeUnknown()
+		a.notifyUnknown()
 	}
 }
 
@@ -219,8 +219,8 @@ func (a *Agent) noteForeignLocked(uid pod.UID) {
 // show. Nothing waits for them.
 const unknownRetry = 2 * time.Second
 
-func (a *Agent) pokeUnknown() {
-	a.poke.Notify()
+func (a *Agent) notifyUnknown() {
+	a.unknownWoken.Notify()
 }
 
 // adoptStray starts a worker for a pod that the runtime has and that has none.

@@ -13,9 +13,9 @@ import (
 	"podd/internal/pod"
 )
 
-// note records what only the first sync shows, and logs what changed since the last
+// trackObserved records what only the first sync shows, and logs what changed since the last
 // one.
-func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
+func (w *worker) trackObserved(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.startTime.IsZero() {
 		w.startTime = seen.StartTime
 		if shown := d.Pod.Status.StartTime; (w.startTime.IsZero() || seen.TakenOver) && shown != nil && d.Source == pod.SourceAPIServer {
@@ -25,8 +25,8 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 			w.startTime = now
 		}
 	}
-	if w.since.IsZero() {
-		w.since = pod.Happened(w.startTime, now)
+	if w.startTimeSteady.IsZero() {
+		w.startTimeSteady = pod.WithMonotonic(w.startTime, now)
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
@@ -38,7 +38,7 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 	for i := range seen.Containers {
 		w.reported.states[seen.Containers[i].ID] = seen.Containers[i].State
 	}
-	w.count(seen)
+	w.updateGauges(seen)
 	w.measureStart(d, seen, now)
 }
 
@@ -46,7 +46,7 @@ func (w *worker) note(d *pod.Desired, seen pod.Observed, now time.Time) {
 // unless nothing changed, or it is withheld.
 func (w *worker) report(v *view, err error) {
 	d, step := v.granted, &v.step
-	if d.Pod.Name == "" || w.completion.claimsHeld {
+	if d.Pod.Name == "" || w.completion.claimsPrepared {
 		return
 	}
 	waiting := maps.Clone(step.Waiting)
@@ -71,8 +71,8 @@ func (w *worker) report(v *view, err error) {
 		}
 	}
 	r := pod.Report{
-		Desired: d, Phase: w.phase, Observed: w.completion.record.complete(v.seen), Probes: v.probes, Waiting: waiting, Starting: starting(v.hooks), StartTime: w.startTime,
-		Followed: followed(step.Memory.Killed), Devices: w.deviceHealth(d.Pod),
+		Desired: d, Phase: w.phase, Observed: w.completion.record.addLostContainers(v.seen), Probes: v.probes, Waiting: waiting, PostStartRunning: inPostStart(v.hooks), StartTime: w.startTime,
+		WillRestart: restartedIDs(step.Memory.ForcedRestarts), Devices: w.deviceHealth(d.Pod),
 	}
 	if step.End != nil {
 		r.Failed, r.Reason, r.Message = true, step.End.Reason, step.End.Message
@@ -95,9 +95,9 @@ func (w *worker) report(v *view, err error) {
 	w.agent.cfg.Status.Report(r)
 }
 
-// followed are the containers that were stopped in order to be restarted, or had their
+// restartedIDs are the containers that were stopped in order to be restarted, or had their
 // start interrupted; nil for none.
-func followed(killed map[string]plan.Killed) map[string]bool {
+func restartedIDs(killed map[string]plan.ForcedRestart) map[string]bool {
 	var ids map[string]bool
 	for _, k := range killed {
 		if ids == nil {
@@ -108,9 +108,9 @@ func followed(killed map[string]plan.Killed) map[string]bool {
 	return ids
 }
 
-// starting are the containers with a postStart hook that is running, or that has failed
+// inPostStart are the containers with a postStart hook that is running, or that has failed
 // so that they are being stopped; nil for none.
-func starting(hooks map[string]pod.Hook) map[string]bool {
+func inPostStart(hooks map[string]pod.Hook) map[string]bool {
 	var ids map[string]bool
 	for id, hook := range hooks {
 		if hook.State == pod.HookRunning || hook.State == pod.HookFailed {
@@ -123,12 +123,12 @@ func starting(hooks map[string]pod.Hook) map[string]bool {
 	return ids
 }
 
-// tellBackOff emits the event of a crash loop once per back-off.
-func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
+// recordBackOff emits the event of a crash loop once per back-off.
+func (w *worker) recordBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step) {
 	before := w.reported.backOff
 	w.reported.backOff = nil
 	for _, name := range step.BackOff {
-		id := seen.Latest(name).ID
+		id := seen.LatestContainer(name).ID
 		w.reported.backOff = append(w.reported.backOff, id)
 		if !slices.Contains(before, id) {
 			w.agent.cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeWarning, "BackOff",
@@ -140,12 +140,12 @@ func (w *worker) tellBackOff(d *pod.Desired, seen pod.Observed, step *plan.Step)
 
 // lastReport is what was reported already, in order not to repeat it.
 type lastReport struct {
-	err     string
-	warning string // reason and message of the last event
-	states  map[string]pod.ContainerState
-	backOff []string // container IDs
-	running bool     // the pod's start was measured
-	end     bool     // the node's decision to end the pod
-	over    bool     // that the pod has completed, in the checkpoint
-	report  pod.Report
+	err             string
+	warning         string // reason and message of the last event
+	states          map[string]pod.ContainerState
+	backOff         []string // container IDs
+	running         bool     // the pod's start was measured
+	endSaved        bool     // the node's decision to end the pod
+	completionSaved bool     // that the pod has completed, in the checkpoint
+	report          pod.Report
 }

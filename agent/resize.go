@@ -20,9 +20,9 @@ type Resizer interface {
 	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred.
 	AdmitResize(desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict
 	// RaiseCgroup sets the pod's limits to the greater of the current ones and p's;
-	// HoldCgroup sets them to p's.
+	// SetCgroup sets them to p's.
 	RaiseCgroup(ctx context.Context, p *v1.Pod) error
-	HoldCgroup(ctx context.Context, p *v1.Pod) error
+	SetCgroup(ctx context.Context, p *v1.Pod) error
 	// MemoryLimit returns the current limit of the pod's cgroup and that of p, in
 	// bytes; 0 for none.
 	MemoryLimit(p *v1.Pod) (now, next int64)
@@ -36,14 +36,14 @@ func newAllocated(dir string) *checkpoints[allocation.Checkpoint] {
 
 // restored is the checkpointed allocation of a pod; without one, the zero Allocation.
 func (a *Agent) restored(d *pod.Desired) allocation.Allocation {
-	if c, known := a.allocated.of(d.UID()); known && allocation.Kept(d) {
+	if c, known := a.allocated.get(d.UID()); known && allocation.NeedsCheckpoint(d) {
 		return c.Restore(d)
 	}
 	return allocation.Allocation{}
 }
 
-// grantedBefore is d with its allocated resources, if it has some.
-func (a *Agent) grantedBefore(d *pod.Desired) *pod.Desired {
+// lastGranted is d with its allocated resources, if it has some.
+func (a *Agent) lastGranted(d *pod.Desired) *pod.Desired {
 	if granted := a.restored(d).Granted; granted != nil {
 		return granted
 	}
@@ -53,58 +53,58 @@ func (a *Agent) grantedBefore(d *pod.Desired) *pod.Desired {
 // allocate returns the pod as it runs now: as desired, but with its allocated resources.
 func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
 	next, ask := w.allocation.Propose(allocation.Proposal{
-		Desired: in.desired, Room: in.room, Early: !w.agent.complete(), Now: now,
-		Ending: in.Kill != nil || in.End != nil || w.phase > pod.PhaseRunning,
+		Desired: in.desired, ResourcesFreed: in.resourcesFreed, UsageUnknown: !w.agent.knowsAllPods(), Now: now,
+		Terminating: in.Kill != nil || in.End != nil || w.phase > pod.PhaseRunning,
 	})
 	if ask {
-		w.askTheNode(next, now)
+		w.admitResize(next, now)
 	} else {
-		w.grant(next)
+		w.setAllocation(next)
 	}
 	return w.allocation.Granted
 }
 
-// grant sets the pod's allocation: for other decisions of the node, and in the
+// setAllocation sets the pod's allocation: for other decisions of the node, and in the
 // checkpoint.
-func (w *worker) grant(next allocation.Allocation) {
+func (w *worker) setAllocation(next allocation.Allocation) {
 	w.mu.Lock()
-	w.allocation, w.deferred = next, next.WaitsForRoom()
+	w.allocation, w.deferred = next, next.Deferred()
 	w.mu.Unlock()
-	if w.stored.allocation == next.Granted || !allocation.Kept(next.Granted) {
+	if w.stored.allocation == next.Granted || !allocation.NeedsCheckpoint(next.Granted) {
 		return
 	}
 	w.stored.allocation = next.Granted
-	if before, known := w.agent.allocated.of(w.uid); known && before.Resources.Match(next.Granted.Pod) {
+	if before, known := w.agent.allocated.get(w.uid); known && before.Resources.Match(next.Granted.Pod) {
 		return
 	}
-	if err := w.agent.allocated.keep(allocation.CheckpointOf(next.Granted)); err != nil {
+	if err := w.agent.allocated.save(allocation.CheckpointOf(next.Granted)); err != nil {
 		w.log.Warn("cannot save this pod's allocated resources: a restart of podd forgets them", "error", err)
 	}
 }
 
-// askTheNode asks whether the pod may have the desired resources. Concurrent
+// admitResize asks whether the pod may have the desired resources. Concurrent
 // decisions, about a new pod or another resize, wait: each must see the allocations
 // of the previous ones.
-func (w *worker) askTheNode(a allocation.Allocation, now time.Time) {
+func (w *worker) admitResize(a allocation.Allocation, now time.Time) {
 	var v pod.Verdict
 	if w.agent.cfg.Resizer != nil {
-		w.agent.granting.Lock()
-		defer w.agent.granting.Unlock()
-		v = w.agent.cfg.Resizer.AdmitResize(a.Desired.Pod, a.Granted.Pod, w.agent.others(w.uid))
+		w.agent.admissionMu.Lock()
+		defer w.agent.admissionMu.Unlock()
+		v = w.agent.cfg.Resizer.AdmitResize(a.Desired.Pod, a.Granted.Pod, w.agent.countedPods(w.uid))
 		for _, victim := range v.Preempt {
-			w.agent.End(victim, preempting())
+			w.agent.End(victim, preemptionEnd())
 		}
 	}
 	before := w.allocation
-	w.grant(a.Answer(v, now))
+	w.setAllocation(a.ApplyVerdict(v, now))
 	d := a.Desired
 	switch p := w.allocation.Pending; {
 	case v.Admitted():
-		w.memory = w.memory.ResizeAnew()
+		w.memory = w.memory.ResizeBackOffReset()
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", d, ""))
 		w.log.Info("resizing pod")
-		w.agent.makeRoom()
-	case w.allocation.Tells(before):
+		w.agent.notifyFreed()
+	case w.allocation.PendingChanged(before):
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "Resize"+p.Reason, resizeMessage("Pod resize "+p.Reason, d, p.Message))
 		w.log.Info("pod resize pending", "reason", p.Reason, "message", p.Message)
 	}
@@ -115,11 +115,11 @@ func (w *worker) settleResize(v *view) {
 	next, completed := w.allocation, false
 	switch {
 	case v.step.Finished || w.phase > pod.PhaseRunning:
-		next = next.Over()
+		next = next.ResizeCanceled()
 	case !v.step.Resizing():
-		next, completed = next.Completed()
+		next, completed = next.ResizeCompleted()
 	}
-	w.grant(next)
+	w.setAllocation(next)
 	if completed {
 		w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", v.granted, ""))
 	}
@@ -140,8 +140,8 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	now := time.Now()
 	w.memory = w.memory.ResizeFailed(now)
 	v.wakeBy(w.memory.ResizeAt)
-	next, news := w.allocation.Failed(err, now)
-	w.grant(next)
+	next, news := w.allocation.ResizeFailed(err, now)
+	w.setAllocation(next)
 	if news {
 		w.agent.cfg.Events.Event(p, v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", v.granted, err.Error()))
 		w.log.Warn("pod resize failed", "error", err, "retry_in", w.memory.ResizeAt.Sub(now))
@@ -149,10 +149,10 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	return false, nil
 }
 
-// raise raises the pod's limits before containers start with more than it had: the kernel
+// raisePodLimits raises the pod's limits before containers start with more than it had: the kernel
 // would kill for memory that the pod lacks, and with cgroup v1 it refuses a quota of CPU that
 // exceeds the pod's. If it fails, so will the resize that follows, which reports it.
-func (w *worker) raise(ctx context.Context, v *view) {
+func (w *worker) raisePodLimits(ctx context.Context, v *view) {
 	if r := w.agent.cfg.Resizer; r != nil {
 		if err := r.RaiseCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
 			w.log.Debug("cannot raise the pod's limits before its containers start", "error", err)
@@ -178,7 +178,7 @@ func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error
 		w.log.Info("container resized", "container", each.Container.Name)
 	}
 	if r != nil {
-		if err := r.HoldCgroup(ctx, p); err != nil {
+		if err := r.SetCgroup(ctx, p); err != nil {
 			return fmt.Errorf("hold the pod to its limits: %w", err)
 		}
 	}
@@ -203,8 +203,8 @@ func (w *worker) reportResize(r *pod.Report) {
 			r.Conditions = append(r.Conditions, *c)
 		}
 	}
-	if a.Waits() {
-		granted := allocation.Of(a.Granted.Pod)
+	if a.ResizePending() {
+		granted := allocation.ResourcesOf(a.Granted.Pod)
 		r.Desired, r.Allocated, r.AllocatedPod = a.Desired, granted.Containers, granted.Pod
 	}
 }
@@ -212,7 +212,7 @@ func (w *worker) reportResize(r *pod.Report) {
 // adoptCgroup updates the cgroup of a pod that an earlier podd started, and the
 // weights of the QoS classes above it.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
-	if w.stored.cgroupAdopted || w.starting.madeSandbox || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
+	if w.stored.cgroupAdopted || w.starting.sandboxCreated || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return
 	}
 	w.stored.cgroupAdopted = true
@@ -247,21 +247,21 @@ func resizeMessage(words string, d *pod.Desired, wrong string) string {
 	return words + ": " + string(text)
 }
 
-// complete reports that podd knows all pods that use resources of the node. Before that,
+// knowsAllPods reports that podd knows all pods that use resources of the node. Before that,
 // it cannot decide whether a resize fits. Any goroutine may call it.
-func (a *Agent) complete() bool {
+func (a *Agent) knowsAllPods() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.settled
+	return a.allKnown
 }
 
-// completeOnce retries resizes that were requested before podd knew all pods.
-func (a *Agent) completeOnce() {
-	if a.complete() || !a.allSpoken() {
+// markAllKnown retries resizes that were requested before podd knew all pods.
+func (a *Agent) markAllKnown() {
+	if a.knowsAllPods() || !a.allSourcesReady() {
 		return
 	}
 	a.mu.Lock()
-	a.settled = true
+	a.allKnown = true
 	a.mu.Unlock()
 	a.wakeDeferred()
 }
@@ -271,15 +271,15 @@ func (a *Agent) wakeDeferred() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, w := range a.workers {
-		w.roomMade()
+		w.retryDeferred()
 	}
 }
 
-func (w *worker) roomMade() {
+func (w *worker) retryDeferred() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.deferred {
-		w.mail.room = true
+		w.mail.resourcesFreed = true
 		w.wakeLocked()
 	}
 }

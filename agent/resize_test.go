@@ -69,7 +69,7 @@ func (s *smallNode) RaiseCgroup(_ context.Context, p *v1.Pod) error {
 	return s.note("raise", p)
 }
 
-func (s *smallNode) HoldCgroup(_ context.Context, p *v1.Pod) error { return s.note("hold", p) }
+func (s *smallNode) SetCgroup(_ context.Context, p *v1.Pod) error { return s.note("hold", p) }
 
 func (s *smallNode) MemoryLimit(p *v1.Pod) (now, next int64) {
 	s.mu.Lock()

@@ -21,7 +21,7 @@ func (a *Agent) Retry(uid pod.UID) bool {
 	case w != nil:
 		w.askRetry()
 	case rejected:
-		a.makeRoom()
+		a.notifyFreed()
 	default:
 		return false
 	}
@@ -30,12 +30,12 @@ func (a *Agent) Retry(uid pod.UID) bool {
 
 func (w *worker) askRetry() {
 	w.mu.Lock()
-	ended := w.finished && !plan.Replaced(w.mail.desired)
+	ended := w.finished && !plan.ReplacedByController(w.mail.desired)
 	w.mail.retry = true
-	w.orderLocked()
+	w.wakeUrgentLocked()
 	w.mu.Unlock()
 	if ended {
-		w.end(whyRerun)
+		w.terminate(whyRerun)
 	}
 }
 
@@ -44,15 +44,15 @@ const whyRerun = "another run was requested"
 // runAgain ends a pod, to be run once more, for which a retry came in the moments between
 // its completion, which is shown at once, and the end of its sandbox.
 func (w *worker) runAgain(v *view) {
-	if w.completion.rerun && v.step.Finished && !plan.Replaced(v.in.desired) {
+	if w.completion.rerun && v.step.Finished && !plan.ReplacedByController(v.in.desired) {
 		w.completion.rerun = false
-		w.end(whyRerun)
+		w.terminate(whyRerun)
 	}
 }
 
 // resetBackoff resets what delays the pod's next attempts.
 func (w *worker) resetBackoff() {
-	w.memory = w.memory.Retried()
+	w.memory = w.memory.BackOffReset()
 	w.reported.backOff = nil
 	w.lastSync.failures = 0
 	w.agent.cfg.Images.Retry(w.uid)

@@ -209,7 +209,7 @@ func seenContainer(k *fakeContainer) pod.Container {
 	req := k.Data
 	return pod.Container{
 		ID: k.ID, Hash: req.hash, Name: k.Name, SandboxID: k.Sandbox.ID, RestartCount: req.RestartCount, State: seenStates[k.State],
-		GracePeriod: gracePeriod(req.Pod), Contents: pod.ParseContents(req.Pod.Namespace, req.Contents.Text()), Kept: kept(req.Container), Image: req.Container.Image, ImageID: req.Image.Ref, Resources: req.resources,
+		GracePeriod: gracePeriod(req.Pod), ContentHashes: pod.ParseContentHashes(req.Pod.Namespace, req.ContentHashes.Text()), Kept: kept(req.Container), Image: req.Container.Image, ImageID: req.Image.Ref, Resources: req.resources,
 		CreatedAt: k.CreatedAt, StartedAt: k.StartedAt, FinishedAt: k.FinishedAt, ExitCode: k.Exit.Code, Reason: k.Exit.Reason,
 		NeverRan: k.Data.neverRan,
 	}

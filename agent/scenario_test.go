@@ -90,8 +90,8 @@ func (s *scenario) playFile(name, script string) {
 }
 
 // words are what a script can say, as testdata/README.md explains.
-func (s *scenario) words() map[string]story.Word {
-	all := map[string]story.Word{"sleep": story.Sleep, "wait": s.watch().Word()}
+func (s *scenario) words() map[string]story.Command {
+	all := map[string]story.Command{"sleep": story.Sleep, "wait": s.watch().Command()}
 	for _, group := range []struct {
 		verbs, args string
 		do          func(words []string) error
@@ -111,7 +111,7 @@ func (s *scenario) words() map[string]story.Word {
 		{"late-sandbox kill-sandbox rm-pod vanish stubborn busy", "POD", s.doHarm}, {"stray foreign", "POD SOURCE", s.doHarm},
 	} {
 		for _, verb := range strings.Fields(group.verbs) {
-			all[verb] = story.Word{Args: group.args, Do: func(_ context.Context, args []string) error {
+			all[verb] = story.Command{Args: group.args, Do: func(_ context.Context, args []string) error {
 				return group.do(append([]string{verb}, args...))
 			}}
 		}
@@ -122,14 +122,14 @@ func (s *scenario) words() map[string]story.Word {
 // watch is what a wait sees: the facts of expect.
 func (s *scenario) watch() story.Watch {
 	return story.Watch{
-		Missing: func(_ context.Context, facts []string) (string, error) {
+		Unmet: func(_ context.Context, facts []string) (string, error) {
 			synctest.Wait()
 			if err := s.expect(facts); err != nil {
 				return err.Error(), nil
 			}
 			return "", nil
 		},
-		Next: func(context.Context) { time.Sleep(callTime) },
+		AwaitChange: func(context.Context) { time.Sleep(callTime) },
 	}
 }
 
@@ -349,19 +349,19 @@ func (s *scenario) removeByHand(what string) error {
 
 // expect says what is not as the facts are told: "expect nothing left" is of no pod.
 func (s *scenario) expect(words []string) error {
-	facts, err := story.Facts(words)
+	facts, err := story.ParseFacts(words)
 	if err != nil {
 		return err
 	}
 	for _, f := range facts {
-		if f.Of == "nothing" && f.Key == "left" {
+		if f.Subject == "nothing" && f.Key == "left" {
 			if err := s.expectNothing(); err != nil {
 				return err
 			}
 			continue
 		}
-		if got := s.fact(f.Of, f.Key); !f.Holds(got) {
-			return errors.New(f.Is(got))
+		if got := s.fact(f.Subject, f.Key); !f.Holds(got) {
+			return errors.New(f.Mismatch(got))
 		}
 	}
 	return nil

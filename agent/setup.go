@@ -23,9 +23,9 @@ type setup []setupStep
 // setupStep is one thing that a pod has on the node.
 type setupStep struct {
 	name string
-	// do creates it; ready is false, without an error, if it is still in progress and
+	// create creates it; ready is false, without an error, if it is still in progress and
 	// will wake the worker. Nil: a later step creates it.
-	do func(context.Context) (ready bool, err error)
+	create func(context.Context) (ready bool, err error)
 	// release releases what a completed pod no longer needs. Nil: it stays, for
 	// reading logs and messages.
 	release func(context.Context) error
@@ -34,13 +34,13 @@ type setupStep struct {
 	remove func(context.Context) error
 }
 
-// make performs the steps up to the first that fails or is not ready.
-func (s setup) make(ctx context.Context) (ready bool, err error) {
+// create performs the steps up to the first that fails or is not ready.
+func (s setup) create(ctx context.Context) (ready bool, err error) {
 	for _, step := range s {
-		if step.do == nil {
+		if step.create == nil {
 			continue
 		}
-		if ready, err := step.do(ctx); err != nil || !ready {
+		if ready, err := step.create(ctx); err != nil || !ready {
 			return false, err
 		}
 	}
@@ -79,8 +79,8 @@ func (w *worker) setup(v *view) setup {
 	return setup{
 		// Removed last: podd finds the pod by these after a crash.
 		{name: "checkpoints", remove: func(context.Context) error { return w.dropCheckpoints(v) }},
-		{name: "records", remove: func(ctx context.Context) error { return w.remove(ctx, &v.step) }},
-		{name: "logs", remove: func(context.Context) error { w.leaveLogs(v); return nil }},
+		{name: "records", remove: func(ctx context.Context) error { return w.removeDead(ctx, &v.step) }},
+		{name: "logs", remove: func(context.Context) error { w.scheduleLogRemoval(v); return nil }},
 		// The directory is created with the volumes, and removed, with the mounts in
 		// it, when no process is left in the cgroup.
 		{name: "directory", remove: func(ctx context.Context) error { w.removeDirectory(ctx, v); return nil }},
@@ -91,28 +91,30 @@ func (w *worker) setup(v *view) setup {
 			remove: func(context.Context) error { w.agent.cfg.Devices.Release(w.uid); return nil },
 		},
 		{
-			name: "cgroup", do: func(ctx context.Context) (bool, error) { return done(w.ensureCgroup(ctx, v)) },
+			name: "cgroup", create: func(ctx context.Context) (bool, error) { return done(w.ensureCgroup(ctx, v)) },
 			release: func(ctx context.Context) error { w.releaseCgroup(ctx, v); return nil },
 			remove:  func(ctx context.Context) error { return w.removeCgroup(ctx, v) },
 		},
 		{
-			name: "volumes", do: func(ctx context.Context) (bool, error) { return w.ensureVolumes(ctx, v) },
+			name: "volumes", create: func(ctx context.Context) (bool, error) { return w.ensureVolumes(ctx, v) },
 			release: func(ctx context.Context) error { w.releaseVolumes(ctx, v); return nil },
 		},
 		// Usually unprepared before the pod's end is reported. A pod that has no status to
 		// report, or no new one, leaves it to this step.
 		{
-			name: "claims", do: func(ctx context.Context) (bool, error) { return done(w.prepareClaims(ctx, v)) },
-			remove: func(ctx context.Context) error { return w.agent.cfg.Claims.Unprepare(ctx, w.uid) },
+			name: "claims", create: func(ctx context.Context) (bool, error) { return done(w.prepareClaims(ctx, v)) },
+			remove: func(ctx context.Context) error { return w.agent.cfg.ResourceClaims.Unprepare(ctx, w.uid) },
 		},
-		{name: "place", do: func(ctx context.Context) (bool, error) { return done(w.acquireStartSlot(ctx)) }},
+		{name: "place", create: func(ctx context.Context) (bool, error) { return done(w.acquireStartSlot(ctx)) }},
 		// The user namespace is recorded in the directory, and removed with it.
-		{name: "inputs and user namespace", do: func(ctx context.Context) (bool, error) {
-			return done(w.tellSandbox(ctx, v, w.prepareSandbox(ctx, v, &req)))
+		{name: "inputs and user namespace", create: func(ctx context.Context) (bool, error) {
+			return done(w.recordSandboxFailure(ctx, v, w.prepareSandbox(ctx, v, &req)))
 		}},
 		// A separate step has stopped the sandbox.
 		{
-			name: "sandbox", do: func(ctx context.Context) (bool, error) { return done(w.tellSandbox(ctx, v, w.runSandbox(ctx, req))) },
+			name: "sandbox", create: func(ctx context.Context) (bool, error) {
+				return done(w.recordSandboxFailure(ctx, v, w.runSandbox(ctx, req)))
+			},
 			release: func(ctx context.Context) error { return w.releaseSandboxes(ctx, v) },
 		},
 	}
@@ -124,8 +126,8 @@ func done(err error) (ready bool, same error) { return err == nil, err }
 func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
 	err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, v.granted.Pod)
 	if err != nil && ctx.Err() == nil {
-		w.event(v.granted, "", "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
-		return toldError{err}
+		w.recordWarning(v.granted, "", "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
+		return recordedError{err}
 	}
 	return err
 }
@@ -136,7 +138,7 @@ func (w *worker) ensureCgroup(ctx context.Context, v *view) error {
 // set-up takes long, ready is false, and the worker is woken when it is done.
 func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err error) {
 	used := pod.UsedVolumes(v.granted.Pod)
-	if w.starting.mounted != nil && !beyond(used, w.starting.mounted) {
+	if w.starting.mounted != nil && !anyMissing(used, w.starting.mounted) {
 		return true, nil
 	}
 	state, err := w.agent.cfg.Volumes.Ensure(ctx, v.granted.Pod)
@@ -144,7 +146,7 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 	if state.Ready && err == nil {
 		w.starting.mounted = used
 	}
-	awaits := w.awaits(v, err)
+	awaits := w.awaitsAPIServer(v, err)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return false, err
@@ -152,13 +154,13 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 		w.starting.volumesWait = err.Error()
 		return false, nil
 	case errors.Is(err, pod.ErrAttachLimit):
-		if decided, _ := w.endFor(noRoomForVolumes(err)); decided {
-			w.agent.cfg.Admitter.Rejected(pod.ReasonAttachLimit)
+		if decided, _ := w.applyEnd(attachLimitEnd(err)); decided {
+			w.agent.cfg.Admitter.CountRejection(pod.ReasonAttachLimit)
 		}
 		return false, nil
 	case err != nil:
-		w.event(v.granted, "", pod.ReasonOf(err, "FailedMount"), err.Error())
-		return false, toldError{err}
+		w.recordWarning(v.granted, "", pod.ReasonOf(err, "FailedMount"), err.Error())
+		return false, recordedError{err}
 	}
 	if w.starting.mounted == nil {
 		v.wakeBy(state.RetryAt)
@@ -166,8 +168,8 @@ func (w *worker) ensureVolumes(ctx context.Context, v *view) (ready bool, err er
 	return w.starting.mounted != nil, nil
 }
 
-// beyond says whether some of the names are not among the known.
-func beyond(names, known map[string]bool) bool {
+// anyMissing says whether some of the names are not among the known.
+func anyMissing(names, known map[string]bool) bool {
 	for name := range names {
 		if !known[name] {
 			return true
@@ -186,7 +188,7 @@ func (w *worker) followVolumes(v *view) {
 
 // acquireStartSlot waits for a slot among the sandboxes being started; releaseStartSlot frees it.
 func (w *worker) acquireStartSlot(ctx context.Context) error {
-	leave, err := w.agent.starts.Enter(ctx, slots.Rest{})
+	leave, err := w.agent.startSlots.Acquire(ctx, slots.Rest{})
 	if err == nil {
 		w.starting.releaseSlot = leave
 	}
@@ -204,8 +206,8 @@ func (w *worker) releaseStartSlot() {
 // user namespace is one of them.
 func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRequest) error {
 	cfg, d := &w.agent.cfg, v.granted
-	w.starting.madeSandbox = true
-	call, cancel := lasting(ctx)
+	w.starting.sandboxCreated = true
+	call, cancel := withSlack(ctx)
 	defer cancel()
 	handler, err := cfg.Sandboxes.Handler(call, d.Pod)
 	if err != nil {
@@ -229,15 +231,15 @@ func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRe
 }
 
 func (w *worker) runSandbox(ctx context.Context, req pod.SandboxRequest) error {
-	call, cancel := lasting(ctx)
+	call, cancel := withSlack(ctx)
 	defer cancel()
 	_, err := w.agent.cfg.Sandboxes.RunSandbox(call, req)
 	return err
 }
 
-// tellSandbox reports a sandbox that could not be created, and records an attempt if its
+// recordSandboxFailure reports a sandbox that could not be created, and records an attempt if its
 // name is still reserved.
-func (w *worker) tellSandbox(ctx context.Context, v *view, err error) error {
+func (w *worker) recordSandboxFailure(ctx context.Context, v *view, err error) error {
 	switch {
 	case errors.Is(err, pod.ErrNameLost):
 		w.memory = w.memory.NameLost("", int64(v.step.Attempt))
@@ -251,8 +253,8 @@ func (w *worker) tellSandbox(ctx context.Context, v *view, err error) error {
 	if errors.Is(err, pod.ErrNetworkNotReady) {
 		reason = "NetworkNotReady"
 	}
-	w.event(v.granted, "", reason, "Failed to create pod sandbox: "+err.Error())
-	return toldError{fmt.Errorf("create pod sandbox: %w", err)}
+	w.recordWarning(v.granted, "", reason, "Failed to create pod sandbox: "+err.Error())
+	return recordedError{fmt.Errorf("create pod sandbox: %w", err)}
 }
 
 // releaseSandboxes releases the network, which an exited sandbox keeps until it is
@@ -300,7 +302,7 @@ func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 			err = remove()
 		}
 		if err != nil && ctx.Err() == nil {
-			err = errors.Join(err, w.agent.cfg.Cgroups.End(w.uid, ended(&v.seen)))
+			err = errors.Join(err, w.agent.cfg.Cgroups.KillLeftover(w.uid, exitedIDs(&v.seen)))
 		}
 	}
 	if err != nil {
@@ -309,9 +311,9 @@ func (w *worker) removeCgroup(ctx context.Context, v *view) error {
 	return nil
 }
 
-// ended are the IDs of the sandboxes and containers that do not run, according to the
+// exitedIDs are the IDs of the sandboxes and containers that do not run, according to the
 // runtime.
-func ended(seen *pod.Observed) (ids []string) {
+func exitedIDs(seen *pod.Observed) (ids []string) {
 	for i := range seen.Sandboxes {
 		if !seen.Sandboxes[i].Ready {
 			ids = append(ids, seen.Sandboxes[i].ID)
@@ -330,12 +332,12 @@ func ended(seen *pod.Observed) (ids []string) {
 // pod's name (kubernetes/kubernetes#51835).
 func (w *worker) removeDirectory(ctx context.Context, v *view) {
 	if err := w.agent.cfg.Volumes.TearDown(ctx, w.uid); err != nil {
-		w.event(v.granted, "", "FailedUnMount", err.Error())
+		w.recordWarning(v.granted, "", "FailedUnMount", err.Error())
 	}
 }
 
-// leaveLogs checkpoints that the logs are due for removal later.
-func (w *worker) leaveLogs(v *view) {
+// scheduleLogRemoval checkpoints that the logs are due for removal later.
+func (w *worker) scheduleLogRemoval(v *view) {
 	p := v.granted.Pod
 	if p.Name == "" { // what an earlier podd left on disk
 		namespace, name, ok, err := w.agent.cfg.Logs.OrphanedLogs(w.uid)
@@ -356,7 +358,7 @@ func (w *worker) leaveLogs(v *view) {
 // dropCheckpoints removes the pod's checkpoints. It comes last: if podd crashed before,
 // anything left in the runtime would look, without them, like a pod that should run.
 func (w *worker) dropCheckpoints(v *view) error {
-	if err := w.agent.ends.drop(w.uid); err != nil {
+	if err := w.agent.completions.drop(w.uid); err != nil {
 		return fmt.Errorf("remove the checkpoint of the terminated pod: %w", err)
 	}
 	if err := w.agent.allocated.drop(w.uid); err != nil {
@@ -365,7 +367,7 @@ func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.accepted.Remove(w.uid); err != nil {
 		return fmt.Errorf("remove the saved spec of the pod: %w", err)
 	}
-	if err := w.agent.begun.drop(w.uid); err != nil {
+	if err := w.agent.pendingStarts.drop(w.uid); err != nil {
 		return fmt.Errorf("remove the checkpoint of the pod's starts: %w", err)
 	}
 	if w.stored.logsOf != nil {

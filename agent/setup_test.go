@@ -136,7 +136,7 @@ func (w *world) StopSandbox(context.Context, string) error {
 	})
 }
 
-func (w *world) End(_ pod.UID, ids []string) error {
+func (w *world) KillLeftover(_ pod.UID, ids []string) error {
 	return w.do("End", func() {
 		if slices.Contains(ids, "s1") {
 			w.busy = false
@@ -158,7 +158,7 @@ type quiet struct{}
 
 func (quiet) Event(*v1.Pod, string, string, string)                  {}
 func (quiet) ContainerEvent(*v1.Pod, string, string, string, string) {}
-func (quiet) Gone(pod.UID)                                           {}
+func (quiet) ForgetPod(pod.UID)                                      {}
 
 // podOf returns a worker of a pod in the world, and a view of it.
 func (w *world) podOf() (*worker, *view) {
@@ -183,7 +183,7 @@ func TestEveryPrefixOfASetupIsUndone(t *testing.T) {
 			t.Run(fmt.Sprintf("%d steps, released %v", n, released), func(t *testing.T) {
 				node := newWorld(t)
 				w, v := node.podOf()
-				if ready, err := w.setup(v)[:n].make(t.Context()); !ready || err != nil {
+				if ready, err := w.setup(v)[:n].create(t.Context()); !ready || err != nil {
 					t.Fatalf("got ready %v (%v)", ready, err)
 				}
 				w.releaseStartSlot()
@@ -259,7 +259,7 @@ func TestVolumesAreSetUpAgainForAnEphemeralContainerThatMountsAnother(t *testing
 // createSandboxAlone is createSandbox without its checks.
 func (w *worker) createSandboxAlone(ctx context.Context, v *view) (bool, error) {
 	defer w.releaseStartSlot()
-	return w.setup(v).make(ctx)
+	return w.setup(v).create(ctx)
 }
 
 func TestTheOrderOfASetup(t *testing.T) {
@@ -298,11 +298,11 @@ func TestAStepThatFailsEndsTheSetup(t *testing.T) {
 			broken := errors.New("broken")
 			node.fail[call] = broken
 			ready, err := w.createSandboxAlone(t.Context(), v)
-			if _, told := errors.AsType[toldError](err); ready || !errors.Is(err, broken) || !told {
+			if _, told := errors.AsType[recordedError](err); ready || !errors.Is(err, broken) || !told {
 				t.Errorf("got ready %v (%v), want the error, which an event has told of", ready, err)
 			}
 			node.mustHaveCalled(calls[:i+1]...)
-			if w.agent.starts.Taken() != 0 {
+			if w.agent.startSlots.InUse() != 0 {
 				t.Error("its place among the sandboxes being started is lost")
 			}
 			delete(node.fail, call)
@@ -418,16 +418,16 @@ func TestAReleaseTriesEverythingAndIsTriedAgainForItsNetwork(t *testing.T) {
 func TestAPlaceIsWaitedForNoLongerThanThePodIsDesired(t *testing.T) {
 	node := newWorld(t)
 	w, v := node.podOf()
-	if _, err := w.agent.starts.Enter(t.Context(), slots.Rest{}); err != nil {
+	if _, err := w.agent.startSlots.Acquire(t.Context(), slots.Rest{}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errEnded)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errTerminating)
 	defer cancel()
-	if ready, err := w.createSandboxAlone(ctx, v); ready || !errors.Is(err, errEnded) {
+	if ready, err := w.createSandboxAlone(ctx, v); ready || !errors.Is(err, errTerminating) {
 		t.Errorf("got ready %v (%v), want that the pod is to end", ready, err)
 	}
 	node.mustHaveCalled("EnsureCgroup", "Ensure")
-	if w.agent.starts.Taken() != 1 {
+	if w.agent.startSlots.InUse() != 1 {
 		t.Error("somebody else's place was given back")
 	}
 }
@@ -445,12 +445,12 @@ func (w *world) Observe(context.Context, pod.UID) (pod.Observed, error) {
 func (w *world) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) {
 	return w.Observe(ctx, uid)
 }
-func (w *world) Summaries(context.Context) ([]pod.Summary, error)       { return nil, nil }
-func (w *world) RestartCounts(*v1.Pod) (map[string]int32, error)        { return nil, nil }
-func (w *world) Link(pod.Observed)                                      {}
-func (w *world) Strays(pod.UID, []string) ([]string, error)             { return nil, nil }
-func (w *world) Pods() ([]pod.UID, error)                               { return nil, nil }
-func (w *world) Leftover(context.Context, []pod.UID) ([]pod.UID, error) { return nil, nil }
+func (w *world) Summaries(context.Context) ([]pod.Summary, error)           { return nil, nil }
+func (w *world) RestartCounts(*v1.Pod) (map[string]int32, error)            { return nil, nil }
+func (w *world) Link(pod.Observed)                                          {}
+func (w *world) LostContainers(pod.UID, []string) ([]string, error)         { return nil, nil }
+func (w *world) Pods() ([]pod.UID, error)                                   { return nil, nil }
+func (w *world) OrphanedPods(context.Context, []pod.UID) ([]pod.UID, error) { return nil, nil }
 
 // noImage has none, ever.
 type noImage struct{}

@@ -25,16 +25,16 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 	}
 	if err := w.ensureNoStrayContainers(d, &v.seen, pod.ReasonCreateContainerError); err != nil {
 		for _, st := range step.Start {
-			w.noteFailure(v, st.Container.Name, "", pod.Waiting{Reason: pod.ReasonCreateContainerError, Message: err.Error()})
+			w.delayStart(v, st.Container.Name, "", pod.Waiting{Reason: pod.ReasonCreateContainerError, Message: err.Error()})
 		}
-		w.event(d, "", "Failed", "Error: "+err.Error())
+		w.recordWarning(d, "", "Failed", "Error: "+err.Error())
 		return false, nil
 	}
 	for _, st := range step.Start {
 		if ctx.Err() != nil {
 			return did, context.Cause(ctx)
 		}
-		made, err := w.startOne(ctx, v, st)
+		made, err := w.startContainer(ctx, v, st)
 		did = did || made
 		if err == nil && made && st.PostStart {
 			return true, nil
@@ -45,13 +45,13 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
 			return did, err
 		}
-		if w.awaits(v, err) {
+		if w.awaitsAPIServer(v, err) {
 			continue
 		}
 		reason := pod.ReasonOf(err, pod.ReasonCreateContainerError)
 		w.log.Debug("cannot start container", "container", st.Container.Name, "reason", reason, "error", err)
-		w.event(d, st.Container.Name, "Failed", "Error: "+err.Error())
-		w.noteFailure(v, st.Container.Name, "", pod.Waiting{Reason: reason, Message: err.Error()})
+		w.recordWarning(d, st.Container.Name, "Failed", "Error: "+err.Error())
+		w.delayStart(v, st.Container.Name, "", pod.Waiting{Reason: reason, Message: err.Error()})
 	}
 	return did, nil
 }
@@ -68,7 +68,7 @@ func (w *worker) ensureNoStrayContainers(d *pod.Desired, seen *pod.Observed, rea
 	for i := range seen.Containers {
 		known = append(known, seen.Containers[i].ID)
 	}
-	strays, err := w.agent.cfg.Cgroups.Strays(d.UID(), known)
+	strays, err := w.agent.cfg.Cgroups.LostContainers(d.UID(), known)
 	if err != nil {
 		return pod.WithReason(reason, fmt.Errorf("look for containers that the runtime has lost: %w", err))
 	}
@@ -79,17 +79,17 @@ func (w *worker) ensureNoStrayContainers(d *pod.Desired, seen *pod.Observed, rea
 	return nil
 }
 
-// startOne starts one container; made says that the runtime was changed.
-func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made bool, err error) {
+// startContainer starts one container; made says that the runtime was changed.
+func (w *worker) startContainer(ctx context.Context, v *view, st plan.Start) (made bool, err error) {
 	d := v.granted
-	call, cancel := lasting(ctx)
+	call, cancel := withSlack(ctx)
 	defer cancel()
 	cfg, name := &w.agent.cfg, st.Container.Name
 	id := st.ID
 	var created pod.Container
 	defer cfg.Volumes.Hold(d.Pod, st.Container)()
 	if id == "" {
-		if created, err = w.create(call, v, st); err != nil || created.ID == "" {
+		if created, err = w.createContainer(call, v, st); err != nil || created.ID == "" {
 			return false, err
 		}
 		id = created.ID
@@ -106,8 +106,8 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 		reason := pod.ReasonOf(err, pod.ReasonRunContainerError)
 		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
 		w.log.Debug("cannot start container", "container", name, "reason", reason, "error", err)
-		w.event(d, name, "Failed", "Error: "+err.Error())
-		w.noteFailure(v, name, id, pod.Waiting{Reason: reason, Message: err.Error()})
+		w.recordWarning(d, name, "Failed", "Error: "+err.Error())
+		w.delayStart(v, name, id, pod.Waiting{Reason: reason, Message: err.Error()})
 		return true, nil
 	}
 	if created.ID != "" { // a container that was observed has its link
@@ -126,9 +126,9 @@ func (w *worker) startOne(ctx context.Context, v *view, st plan.Start) (made boo
 	return true, nil
 }
 
-// create creates a container and returns what is known of it. The ID is empty while its
+// createContainer creates a container and returns what is known of it. The ID is empty while its
 // image or a device is not available yet.
-func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
+func (w *worker) createContainer(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
 	cfg, d := &w.agent.cfg, v.granted
 	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)
 	if err != nil {
@@ -155,7 +155,7 @@ func (w *worker) create(ctx context.Context, v *view, st plan.Start) (made pod.C
 		return made, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
 	withDevices(&req, &devices)
-	req.Image, req.Contents = image, w.written(v)
+	req.Image, req.ContentHashes = image, w.createdContents(v)
 	id, err := cfg.Containers.CreateContainer(ctx, req)
 	w.agent.metrics.imageVolumes.observe(req, err)
 	if errors.Is(err, pod.ErrNameReserved) {
@@ -194,8 +194,8 @@ func (w *worker) containerRequest(d *pod.Desired, sandbox pod.Sandbox, st plan.S
 	return cfg.Files.PrepareContainer(req)
 }
 
-// noteFailure delays the next attempt to start a container.
-func (w *worker) noteFailure(v *view, name, id string, why pod.Waiting) {
+// delayStart delays the next attempt to start a container.
+func (w *worker) delayStart(v *view, name, id string, why pod.Waiting) {
 	w.memory = w.memory.Failed(name, id, why, time.Now())
 	v.wakeBy(w.memory.Failures[name].NotBefore)
 }
@@ -203,8 +203,8 @@ func (w *worker) noteFailure(v *view, name, id string, why pod.Waiting) {
 // awaitImage records that a container waits for its image. Any sync asks again: that
 // is a local lookup.
 func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
-	if w.starting.imageSince.IsZero() {
-		w.starting.imageSince = time.Now()
+	if w.starting.pullingSince.IsZero() {
+		w.starting.pullingSince = time.Now()
 	}
 	w.memory = w.memory.Awaiting(name, pod.Waiting{Reason: image.Reason, Message: image.Message})
 	v.wakeBy(image.RetryAt)
@@ -212,8 +212,8 @@ func (w *worker) awaitImage(v *view, name string, image pod.ImageState) {
 
 // pullDone ends the time that a pod's start spent on pulls.
 func (w *worker) pullDone() {
-	if !w.starting.imageSince.IsZero() {
-		w.starting.pulling += time.Since(w.starting.imageSince)
-		w.starting.imageSince = time.Time{}
+	if !w.starting.pullingSince.IsZero() {
+		w.starting.pulling += time.Since(w.starting.pullingSince)
+		w.starting.pullingSince = time.Time{}
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"podd/internal/wake"
 )
 
-// stopping is the termination of one container: its preStop hook, its turn, the stop
+// containerStop is the termination of one container: its preStop hook, its turn, the stop
 // signal, SIGKILL. It goes on outside the worker's syncs, which may only shorten it:
 // whatever they decide, a hook does not run twice.
-type stopping struct {
+type containerStop struct {
 	// ended is closed by end once the container has exited: later turns wait for it, and a
 	// hook that has outlived its grace period ends with it.
 	ended chan struct{}
@@ -35,31 +35,31 @@ type stopping struct {
 	// come first. Both are set before it begins and not changed while it is in
 	// progress.
 	podIP string
-	after []*stopping
+	after []*containerStop
 
-	mu     sync.Mutex         // guards what follows
-	hook   context.CancelFunc // ends the hook; nil for none
-	time   plan.Countdown
-	pulled chan struct{} // closed when time is shortened
+	mu         sync.Mutex         // guards what follows
+	cancelHook context.CancelFunc // ends the hook; nil for none
+	countdown  plan.Countdown
+	shortened  chan struct{} // closed when time is shortened
 }
 
-func newStopping(grace time.Duration) *stopping {
-	op := &stopping{ended: make(chan struct{}), pulled: make(chan struct{}), time: plan.NewCountdown(grace, time.Now())}
+func newContainerStop(grace time.Duration) *containerStop {
+	op := &containerStop{ended: make(chan struct{}), shortened: make(chan struct{}), countdown: plan.NewCountdown(grace, time.Now())}
 	op.end = sync.OnceFunc(func() {
 		close(op.ended)
 		op.mu.Lock()
 		defer op.mu.Unlock()
-		if op.hook != nil {
-			op.hook()
+		if op.cancelHook != nil {
+			op.cancelHook()
 		}
 	})
 	return op
 }
 
 // hooked says how to end the hook once the container has exited.
-func (s *stopping) hooked(cut context.CancelFunc) {
+func (s *containerStop) hooked(cut context.CancelFunc) {
 	s.mu.Lock()
-	s.hook = cut
+	s.cancelHook = cut
 	s.mu.Unlock()
 	if closed(s.ended) {
 		cut()
@@ -76,32 +76,32 @@ func closed(c <-chan struct{}) bool {
 }
 
 // shortenGracePeriod shortens the grace period to grace from now; it is never extended.
-func (s *stopping) shortenGracePeriod(grace time.Duration) {
+func (s *containerStop) shortenGracePeriod(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, news := s.time.Shortened(grace, time.Now())
+	next, news := s.countdown.Shortened(grace, time.Now())
 	if !news {
 		return
 	}
-	s.time = next
-	close(s.pulled)
-	s.pulled = make(chan struct{})
+	s.countdown = next
+	close(s.shortened)
+	s.shortened = make(chan struct{})
 }
 
-// left is the remaining time. pulled is closed when that changes.
-func (s *stopping) left() (left plan.Countdown, pulled <-chan struct{}) {
+// remaining is the remaining time. pulled is closed when that changes.
+func (s *containerStop) remaining() (left plan.Countdown, pulled <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.time, s.pulled
+	return s.countdown, s.shortened
 }
 
 // within returns a context that ends with the grace period, which bounds what precedes a
 // container's stop.
-func (s *stopping) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *containerStop) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for ctx.Err() == nil {
-			left, pulled := s.left()
+			left, pulled := s.remaining()
 			wake.Until(ctx, pulled, left.Until)
 			if !time.Now().Before(left.Until) {
 				cancel()
@@ -111,12 +111,12 @@ func (s *stopping) within(ctx context.Context) (context.Context, context.CancelF
 	return ctx, cancel
 }
 
-// errNews says that waiting for a stop was interrupted in order to sync the pod.
-var errNews = errors.New("the pod changed while it was being stopped")
+// errPodChanged says that waiting for a stop was interrupted in order to sync the pod.
+var errPodChanged = errors.New("the pod changed while it was being stopped")
 
 // stop stops containers concurrently, and then sandboxes: stopping a sandbox kills
 // what still runs in it. A grace period may be long, and the worker keeps syncing
-// meanwhile: woken, stop returns errNews.
+// meanwhile: woken, stop returns errPodChanged.
 func (w *worker) stop(ctx context.Context, v *view) error {
 	step := &v.step
 	w.beginStops(v)
@@ -127,7 +127,7 @@ func (w *worker) stop(ctx context.Context, v *view) error {
 		return ignoreNotFound(w.agent.cfg.Sandboxes.StopSandbox(ctx, id))
 	})
 	if err != nil {
-		w.tellFailure(ctx, v.granted, "FailedKillPod", "error killing pod: ", err)
+		w.recordFailure(ctx, v.granted, "FailedKillPod", "error killing pod: ", err)
 		return fmt.Errorf("stop sandbox: %w", err)
 	}
 	return nil
@@ -136,13 +136,13 @@ func (w *worker) stop(ctx context.Context, v *view) error {
 // beginStops starts the stops that have not started, and shortens those that have.
 func (w *worker) beginStops(v *view) {
 	d := v.granted
-	ending := v.step.Phase == pod.PhaseTerminating || v.step.Over
+	ending := v.step.Phase == pod.PhaseTerminating || v.step.Completed
 	var begin []plan.Stop
 	for _, s := range v.step.Stop {
 		op := w.stops.byID[s.ID]
 		switch {
 		case op == nil:
-			op = newStopping(s.Grace)
+			op = newContainerStop(s.Grace)
 			w.stops.byID[s.ID] = op
 			w.postStartStopped(s.ID)
 			w.agent.cfg.Events.ContainerEvent(d.Pod, s.Name, v1.EventTypeNormal, "Killing", s.Message)
@@ -168,7 +168,7 @@ func (w *worker) beginStops(v *view) {
 			}
 		}
 		op.cancel = w.spawn(func(ctx context.Context) {
-			op.err = w.stopOne(ctx, d, s, op)
+			op.err = w.stopContainer(ctx, d, s, op)
 			close(op.done)
 			w.stops.ended.Notify()
 		})
@@ -187,7 +187,7 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 	for {
 		left, err := w.stopsLeft(step.Stop)
 		if err != nil {
-			w.tellFailure(ctx, v.granted, "FailedKillPod", "error killing pod: ", err)
+			w.recordFailure(ctx, v.granted, "FailedKillPod", "error killing pod: ", err)
 			return fmt.Errorf("stop containers: %w", err)
 		}
 		if left == 0 {
@@ -196,9 +196,9 @@ func (w *worker) awaitStops(ctx context.Context, v *view) error {
 		select {
 		case <-w.stops.ended:
 		case <-w.poke:
-			return errNews
+			return errPodChanged
 		case <-alarm:
-			return errNews
+			return errPodChanged
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -230,11 +230,11 @@ func (w *worker) stopsLeft(stops []plan.Stop) (left int, err error) {
 	return left, errors.Join(errs...)
 }
 
-// stopOne takes one container through hook, turn and signal.
-func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *stopping) error {
+// stopContainer takes one container through hook, turn and signal.
+func (w *worker) stopContainer(ctx context.Context, d *pod.Desired, s plan.Stop, op *containerStop) error {
 	inTime, cancel := op.within(ctx)
 	defer cancel()
-	if left, _ := op.left(); s.PreStop != nil && left.RunsHook() && w.firstPreStop(s.ID) {
+	if left, _ := op.remaining(); s.PreStop != nil && left.RunsHook() && w.firstPreStop(s.ID) {
 		w.preStop(inTime, d, op, s)
 	}
 	for _, first := range op.after {
@@ -244,17 +244,17 @@ func (w *worker) stopOne(ctx context.Context, d *pod.Desired, s plan.Stop, op *s
 		}
 	}
 	for ctx.Err() == nil {
-		left, pulled := op.left()
+		left, pulled := op.remaining()
 		call, cancel := context.WithCancelCause(ctx)
 		go func() {
 			select {
 			case <-pulled:
-				cancel(errNews)
+				cancel(errPodChanged)
 			case <-call.Done():
 			}
 		}()
 		err := ignoreNotFound(w.agent.cfg.Containers.StopContainer(call, s.ID, left.Signal(time.Now())))
-		shortened := errors.Is(context.Cause(call), errNews)
+		shortened := errors.Is(context.Cause(call), errPodChanged)
 		cancel(nil)
 		switch {
 		case err == nil:
@@ -274,7 +274,7 @@ const killTime = 10 * time.Second
 // wait for a server that no longer responds. It blocks until the container has ended or
 // ctx ends, even if calls to stop the container fail meanwhile. It leaves the container of
 // a pod that goes on to wait: aborting would lose what the container has not written yet.
-func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container string, op *stopping) {
+func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container string, op *containerStop) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -285,7 +285,7 @@ func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container st
 		}
 	}()
 	for {
-		left, pulled := op.left()
+		left, pulled := op.remaining()
 		due := left.Until.Add(killTime)
 		if !time.Now().Before(due) {
 			break

@@ -21,40 +21,40 @@ type leftovers struct {
 	// busy are like pods, and their processes run.
 	busy []pod.UID
 	logs []logRemoval
-	// again says that this is what came of another look at what was kept.
-	again bool
+	// recheck says that this is what came of another look at what was kept.
+	recheck bool
 }
 
 // sweepOnce finds, once in Run's life, what is left of pods that the runtime no
 // longer knows: their disk content outlives a reboot, which clears the runtime's
 // state. All desired pods and all running ones must be known.
 func (a *Agent) sweepOnce(ctx context.Context) {
-	if a.swept || !a.allSpoken() {
+	if a.swept || !a.allSourcesReady() {
 		return
 	}
 	a.swept = true
-	a.retain()
+	a.releaseRemoved()
 	known := slices.Collect(maps.Keys(a.orphans))
 	known = slices.AppendSeq(known, maps.Keys(a.desired))
 	a.wg.Go(func() { a.sweep(ctx, known) })
 }
 
-// allSpoken says whether every source is ready.
-func (a *Agent) allSpoken() bool {
+// allSourcesReady says whether every source is ready.
+func (a *Agent) allSourcesReady() bool {
 	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.ready[s] })
 }
 
-// LookAgain says that processes outside this runtime's pods may have ended, so that podd
+// RecheckLeftovers says that processes outside this runtime's pods may have ended, so that podd
 // looks again at what it kept on disk because of them. Any goroutine may call it; it
 // never blocks.
-func (a *Agent) LookAgain() {
-	a.again.Notify()
+func (a *Agent) RecheckLeftovers() {
+	a.recheck.Notify()
 }
 
-// lookAgain looks at what was kept; a call during that makes it look once more.
-func (a *Agent) lookAgain(ctx context.Context) {
-	if a.looking {
-		a.lookMore = true
+// recheckLeftovers looks at what was kept; a call during that makes it look once more.
+func (a *Agent) recheckLeftovers(ctx context.Context) {
+	if a.rechecking {
+		a.recheckAgain = true
 		return
 	}
 	if len(a.busy) == 0 {
@@ -62,16 +62,16 @@ func (a *Agent) lookAgain(ctx context.Context) {
 	}
 	uids := slices.Sorted(maps.Keys(a.busy))
 	clear(a.busy)
-	a.looking = true
+	a.rechecking = true
 	a.wg.Go(func() {
-		left := leftovers{again: true}
+		left := leftovers{recheck: true}
 		_, unclear, err := a.sort(ctx, uids, &left)
 		if err != nil {
 			a.log.Warn("cannot determine whether the processes of unknown pods still run: keeping their directories", "error", err)
 		}
 		left.busy = append(left.busy, unclear...)
 		select {
-		case a.left <- left:
+		case a.leftovers <- left:
 		case <-ctx.Done():
 		}
 	})
@@ -80,7 +80,7 @@ func (a *Agent) lookAgain(ctx context.Context) {
 // sweep finds what is left, and passes it to the sync loop: only the sync loop can be
 // certain that a pod is not being started at the same moment. The next sweep comes with
 // the next start, so this one retries until it has observed everything. What it kept is
-// looked at again (LookAgain).
+// looked at again (RecheckLeftovers).
 func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	logs, err := a.logRemovals.files.read()
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Agent) sweep(ctx context.Context, known []pod.UID) {
 	for try := 0; ctx.Err() == nil; try++ {
 		settled, unclear, err := a.findLeftovers(ctx, known, &left)
 		select {
-		case a.left <- left:
+		case a.leftovers <- left:
 		case <-ctx.Done():
 			return
 		}
@@ -125,7 +125,7 @@ func (a *Agent) sort(ctx context.Context, onDisk []pod.UID, left *leftovers) (se
 		seen, err := a.cfg.Observer.Lookup(ctx, uid)
 		busy := false
 		if err == nil && seen.Empty() {
-			busy, err = a.cfg.Cgroups.Busy(uid)
+			busy, err = a.cfg.Cgroups.HasProcesses(uid)
 		}
 		if err != nil {
 			unclear = append(unclear, uid)
@@ -139,7 +139,7 @@ func (a *Agent) sort(ctx context.Context, onDisk []pod.UID, left *leftovers) (se
 			// Its files may be in use: by a pod of another runtime, or of another
 			// podd, or by containers that the runtime has lost.
 			left.busy = append(left.busy, uid)
-			if !left.again {
+			if !left.recheck {
 				a.log.Warn("keeping the directory of a pod that is unknown to this runtime: its processes are still running", "uid", uid, "instance", seen.Foreign)
 			}
 		default:
@@ -155,26 +155,26 @@ func (a *Agent) sweepCgroups(ctx context.Context, known []pod.UID) error {
 	a.mu.Lock()
 	known = slices.AppendSeq(known, maps.Keys(a.workers))
 	a.mu.Unlock()
-	uids, err := a.cfg.Cgroups.Leftover(ctx, known)
+	uids, err := a.cfg.Cgroups.OrphanedPods(ctx, known)
 	for _, uid := range uids {
-		if err := a.cfg.Cgroups.RemoveCgroup(ctx, nameless(uid)); err != nil {
+		if err := a.cfg.Cgroups.RemoveCgroup(ctx, podWithUID(uid)); err != nil {
 			a.log.Info("cannot remove an orphaned pod cgroup", "uid", uid, "error", err)
 		}
 	}
 	return err
 }
 
-// endLeftovers starts a worker for each pod that is left, which removes it; if the
+// removeLeftovers starts a worker for each pod that is left, which removes it; if the
 // pod is desired meanwhile, it waits for that, as usual.
-func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
+func (a *Agent) removeLeftovers(ctx context.Context, left leftovers) {
 	for _, uid := range left.busy {
 		a.busy[uid] = true
 	}
-	if left.again {
-		a.looking = false
-		if a.lookMore {
-			a.lookMore = false
-			a.LookAgain()
+	if left.recheck {
+		a.rechecking = false
+		if a.recheckAgain {
+			a.recheckAgain = false
+			a.RecheckLeftovers()
 		}
 	}
 	for _, uid := range left.pods {
@@ -182,7 +182,7 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 		known := a.workers[uid] != nil
 		a.mu.Unlock()
 		if _, running := a.orphans[uid]; !known && !running && a.desired[uid] == nil {
-			a.start(ctx, &pod.Desired{Pod: nameless(uid)}, "left on disk by an earlier podd")
+			a.startWorker(ctx, &pod.Desired{Pod: podWithUID(uid)}, "left on disk by an earlier podd")
 		}
 	}
 	for _, g := range left.logs {
@@ -194,5 +194,5 @@ func (a *Agent) endLeftovers(ctx context.Context, left leftovers) {
 	}
 }
 
-// nameless returns a pod with nothing but a UID.
-func nameless(uid pod.UID) *v1.Pod { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }
+// podWithUID returns a pod with nothing but a UID.
+func podWithUID(uid pod.UID) *v1.Pod { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }

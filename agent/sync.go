@@ -16,33 +16,33 @@ import (
 // woken.
 func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	began := time.Now()
-	in := w.take(began)
+	in := w.takeMail(began)
 	if in.Kill == nil || w.stored.registered != nil { // a pod that only ends needs none
 		w.registerObjects(in.desired)
 	}
 	ctx, done := w.interruptible(ctx, in)
 	defer done()
 	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
-	if errors.Is(context.Cause(ctx), errEnded) {
+	if errors.Is(context.Cause(ctx), errTerminating) {
 		return time.Time{}, true
 	}
 	if err != nil {
-		w.tellFailure(ctx, in.desired, "FailedSync", "error determining status: ", err)
+		w.recordFailure(ctx, in.desired, "FailedSync", "error determining status: ", err)
 		return w.failed(ctx, "observe the pod", err), false
 	}
 	w.agent.cfg.Logs.Link(seen)
 	v := w.decide(in, seen, began)
-	w.keepAccepted(v)
+	w.saveAccepted(v)
 	w.adoptCgroup(ctx, v)
 	w.followVolumes(v)
 	w.watchLimits(v)
 	if err := w.unprepareClaims(ctx, v); err != nil {
-		return w.failed(ctx, "unprepare the claims of the pod", err), errors.Is(context.Cause(ctx), errEnded)
+		return w.failed(ctx, "unprepare the claims of the pod", err), errors.Is(context.Cause(ctx), errTerminating)
 	}
 	w.report(v, nil)
 	if v.step.Finished {
 		if err := w.release(ctx, v); err != nil {
-			return w.failed(ctx, "release what the completed pod no longer needs", err), errors.Is(context.Cause(ctx), errEnded)
+			return w.failed(ctx, "release what the completed pod no longer needs", err), errors.Is(context.Cause(ctx), errTerminating)
 		}
 	}
 	if v.step.Idle() {
@@ -61,7 +61,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 
 // applied concludes a sync that performed a step; did and err are those of apply.
 func (w *worker) applied(ctx context.Context, v *view, did bool, err error) (wakeAt time.Time, again bool) {
-	if errors.Is(context.Cause(ctx), errEnded) || errors.Is(err, errNews) {
+	if errors.Is(context.Cause(ctx), errTerminating) || errors.Is(err, errPodChanged) {
 		if err := w.advance(v); err != nil {
 			return w.impossible(context.WithoutCancel(ctx), v, err), false
 		}
@@ -115,43 +115,43 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 		w.resetBackoff()
 		w.completion.rerun = w.completion.rerun || w.completion.reached || in.End != nil
 	}
-	w.completion.reached = w.completion.reached || in.over
-	if in.objects {
+	w.completion.reached = w.completion.reached || in.completedElsewhere
+	if in.objectsChanged {
 		w.memory = w.memory.ObjectsChanged()
 	}
 	v := &view{in: in, granted: w.allocate(in, now), seen: seen}
-	w.note(v.granted, seen, now)
+	w.trackObserved(v.granted, seen, now)
 	w.pruneStops(seen)
 	w.resumeStarts(v)
 	v.hooks = w.observeHooks(seen)
 	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
 	v.step = w.plan(v, now)
-	if w.placeEarly(v.step.Early) {
+	if w.grantEarlyRestarts(v.step.EarlyRestarts) {
 		v.step = w.plan(v, now)
 	}
 	if v.step.Creates() && w.countRestarts(v.granted) {
 		v.step = w.plan(v, now)
 	}
 	w.memory, v.wakeAt = v.step.Memory, v.step.WakeAt
-	w.tellChange(v)
+	w.recordObjectChange(v)
 	if v.step.RetryPulls {
 		w.agent.cfg.Images.Retry(w.uid)
 	}
-	w.keepEnd(v.granted, v.step.End)
-	w.keepOver(v)
-	w.tellOverdue(v)
+	w.saveEnd(v.granted, v.step.End)
+	w.saveCompletion(v)
+	w.recordOverdue(v)
 	w.finish(v.step.Finished)
 	w.runAgain(v)
 	w.settleResize(v)
-	w.tellBackOff(v.granted, seen, &v.step)
+	w.recordBackOff(v.granted, seen, &v.step)
 	return v
 }
 
 // plan returns what to do.
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
-		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Over: w.completion.reached, StartTime: w.since,
-		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, Begun: w.starting.begun, AskAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Completed: w.completion.reached, StartTime: w.startTimeSteady,
+		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, PendingStarts: w.starting.pendingStarts, AdmitResizeAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 }
 
@@ -166,7 +166,7 @@ func (w *worker) countRestarts(d *pod.Desired) (news bool) {
 		w.log.Warn("cannot list earlier logs of a container: its restart count may start over", "error", err)
 	}
 	w.stored.restartsCounted = err == nil
-	w.memory = w.memory.AtLeast(counts)
+	w.memory = w.memory.WithRestartCounts(counts)
 	return len(counts) > 0
 }
 
@@ -193,7 +193,7 @@ func (w *worker) advance(v *view) error { return w.phase.Advance(v.step.Phase) }
 // containers, and tries again with a back-off.
 func (w *worker) impossible(ctx context.Context, v *view, err error) time.Time {
 	err = fmt.Errorf("podd's plan for the pod is impossible, please report this: %w", err)
-	w.tellFailure(ctx, v.granted, "FailedSync", "error syncing pod: ", err)
+	w.recordFailure(ctx, v.granted, "FailedSync", "error syncing pod: ", err)
 	wakeAt := w.failed(ctx, "sync the pod", err)
 	w.report(v, err)
 	return earliest(wakeAt, v.wakeAt)

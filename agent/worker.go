@@ -22,27 +22,27 @@ type worker struct {
 	name  string
 	log   *slog.Logger
 	poke  wake.Signal // something may have changed
-	// order is notified, too, for requests that are never delayed: a new spec of the
+	// urgent is notified, too, for requests that are never delayed: a new spec of the
 	// pod, its termination, or a retry.
-	order wake.Signal
+	urgent wake.Signal
 	inbox
 
 	// What follows belongs to run's goroutine.
-	phase      pod.Phase
-	memory     plan.Memory
-	startTime  time.Time
-	since      time.Time // the same on the monotonic clock
-	starting   startProgress
-	stops      stops
-	completion completion
-	stored     stored
-	lastSync   syncResult
-	reported   lastReport
-	counted    counted
+	phase           pod.Phase
+	memory          plan.Memory
+	startTime       time.Time
+	startTimeSteady time.Time // the same on the monotonic clock
+	starting        startProgress
+	stops           stops
+	completion      completion
+	stored          stored
+	lastSync        syncResult
+	reported        lastReport
+	gauges          gaugeValues
 	// spawn runs what goes on outside the syncs; it ends with the worker, or when its
 	// function is called.
-	spawn   func(func(context.Context)) context.CancelFunc
-	unwatch context.CancelFunc // ends the watch over the pod's limits; nil for none
+	spawn           func(func(context.Context)) context.CancelFunc
+	stopLimitsWatch context.CancelFunc // ends the watch over the pod's limits; nil for none
 }
 
 // inbox is the part of a worker that other goroutines write.
@@ -63,32 +63,32 @@ type inbox struct {
 
 // startProgress is how far the pod's start is, and what it waits for.
 type startProgress struct {
-	releaseSlot   func()          // frees the slot among the sandboxes being started; nil for none
-	mounted       map[string]bool // the volumes that are ready: those that containers used then; nil if not all are
-	volumesWait   string          // what the pod waits for until then
-	awaitingSince time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
-	madeSandbox   bool            // this podd created a sandbox
+	releaseSlot    func()          // frees the slot among the sandboxes being started; nil for none
+	mounted        map[string]bool // the volumes that are ready: those that containers used then; nil if not all are
+	volumesWait    string          // what the pod waits for until then
+	awaitingSince  time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
+	sandboxCreated bool            // this podd created a sandbox
 	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
-	sandbox *pod.SandboxInputs
-	begun   map[string]string // IDs, by name, of containers that may not have finished starting; never changed
-	// imageSince is when the start began to wait for an image, pulling what earlier
+	sandbox       *pod.SandboxInputs
+	pendingStarts map[string]string // IDs, by name, of containers that may not have finished starting; never changed
+	// pullingSince is when the start began to wait for an image, pulling what earlier
 	// waits took.
-	imageSince time.Time
-	pulling    time.Duration
+	pullingSince time.Time
+	pulling      time.Duration
 }
 
 // stops are the terminations of containers that are in progress.
 type stops struct {
-	byID  map[string]*stopping // by container ID
-	ended wake.Signal          // notified when one of them is over
+	byID  map[string]*containerStop // by container ID
+	ended wake.Signal               // notified when one of them is over
 }
 
 // completion is the end of a pod that cannot run any more.
 type completion struct {
-	reached    bool      // now or before
-	rerun      bool      // a retry came when it was reached, but the sandbox not stopped
-	record     endRecord // the checkpoint of that
-	claimsHeld bool      // its claims are not unprepared yet: no report is made
+	reached        bool                 // now or before
+	rerun          bool                 // a retry came when it was reached, but the sandbox not stopped
+	record         completionCheckpoint // the checkpoint of that
+	claimsPrepared bool                 // its claims are not unprepared yet: no report is made
 }
 
 // stored is what was written down, or handed to others, about the pod.
@@ -107,31 +107,31 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 		name = "" // only its UID is known
 	}
 	w := &worker{
-		agent: a,
-		uid:   d.UID(),
-		name:  name,
-		log:   a.log.With("pod", name, "uid", d.UID()),
-		poke:  wake.New(),
-		order: wake.New(),
+		agent:  a,
+		uid:    d.UID(),
+		name:   name,
+		log:    a.log.With("pod", name, "uid", d.UID()),
+		poke:   wake.New(),
+		urgent: wake.New(),
 		inbox: inbox{
 			mail: mail{desired: d}, allocation: a.restored(d),
 			postStarts: make(map[string]*postStart), preStopped: make(map[string]bool),
 		},
 		reported: lastReport{states: make(map[string]pod.ContainerState)},
-		stops:    stops{byID: make(map[string]*stopping), ended: wake.New()},
+		stops:    stops{byID: make(map[string]*containerStop), ended: wake.New()},
 	}
-	if s, known := a.begun.of(d.UID()); known {
-		w.starting.begun = s.Begun
+	if s, known := a.pendingStarts.get(d.UID()); known {
+		w.starting.pendingStarts = s.Pending
 	}
 	if granted := w.allocation.Granted; granted != nil {
-		w.memory.Before = granted.Pod
+		w.memory.AdoptedPod = granted.Pod
 	}
 	if k, ended := a.endedBefore(d); ended {
 		w.startTime = k.StartTime
 		if k.Reason != "" {
-			w.mail.End, w.completion.record = &k.End, k
+			w.mail.End, w.completion.record = &k.Termination, k
 		} else {
-			w.completion.reached, w.completion.record, w.reported.over = true, k, true
+			w.completion.reached, w.completion.record, w.reported.completionSaved = true, k, true
 		}
 	}
 	return w
@@ -160,7 +160,7 @@ func (w *worker) run(ctx context.Context) {
 		wakeAt, again := w.sync(ctx)
 		w.handleObjectChange()
 		if w.lastSync.failures > 0 {
-			wake.Until(ctx, w.order, earliest(wakeAt, time.Now().Add(wakeSuppression)))
+			wake.Until(ctx, w.urgent, earliest(wakeAt, time.Now().Add(wakeSuppression)))
 		}
 		if !again {
 			wake.Until(ctx, w.poke, wakeAt)
@@ -171,7 +171,7 @@ func (w *worker) run(ctx context.Context) {
 		w.agent.cfg.Images.Forget(w.uid)
 		w.agent.cfg.Probes.Forget(w.uid)
 		w.agent.cfg.Status.Forget(w.uid)
-		w.agent.cfg.Events.Gone(w.uid)
-		w.count(pod.Observed{})
+		w.agent.cfg.Events.ForgetPod(w.uid)
+		w.updateGauges(pod.Observed{})
 	}
 }

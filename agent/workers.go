@@ -10,29 +10,29 @@ import (
 
 // startMissing starts workers for desired pods that have none and may have one.
 func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
-	held := a.heldNames(missing)
+	held := a.reservedNames(missing)
 	candidates := make([]plan.Candidate, len(missing))
 	for i, d := range missing {
 		candidates[i] = a.candidate(d)
 	}
 	plan.StartOrder(candidates)
-	defer func() { a.room = false }()
+	defer func() { a.admissionDue = false }()
 	for _, c := range candidates {
 		if held[c.Desired.Name()] {
 			continue
 		}
 		held[c.Desired.Name()] = true
-		a.granting.Lock()
+		a.admissionMu.Lock()
 		if a.admits(c) {
-			a.start(ctx, c.Desired, "")
+			a.startWorker(ctx, c.Desired, "")
 		}
-		a.granting.Unlock()
+		a.admissionMu.Unlock()
 	}
 }
 
 // delete requests the termination, with the given grace period, of a pod that its source
 // still lists; a later request may shorten the grace period. If the pod has no worker,
-// one is started for that (endDeleted), once.
+// one is started for that (terminateDeleted), once.
 func (a *Agent) delete(d *pod.Desired) {
 	if done, known := a.deleted[d.UID()]; !known || done != nil {
 		a.deleted[d.UID()] = d
@@ -42,13 +42,13 @@ func (a *Agent) delete(d *pod.Desired) {
 	a.mu.Unlock()
 	if w != nil {
 		w.update(d)
-		w.endWithin(plan.GracePeriod(d.Pod), "its deletion was requested")
+		w.terminateWithin(plan.GracePeriod(d.Pod), "its deletion was requested")
 	}
 }
 
-// heldNames are the namespace/names that no pod may be started with now: a worker has
+// reservedNames are the namespace/names that no pod may be started with now: a worker has
 // them, or a running pod that may turn out to be orphaned.
-func (a *Agent) heldNames(of []*pod.Desired) map[string]bool {
+func (a *Agent) reservedNames(of []*pod.Desired) map[string]bool {
 	held := make(map[string]bool, len(of))
 	for _, d := range of {
 		held[d.Name()] = false
@@ -77,7 +77,7 @@ func (a *Agent) Expects(namespace, name string) bool {
 	full := namespace + "/" + name
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.settled {
+	if !a.allKnown {
 		return true
 	}
 	for _, w := range a.workers {
@@ -88,15 +88,15 @@ func (a *Agent) Expects(namespace, name string) bool {
 	return false
 }
 
-// start starts a worker. For a pod that is not desired, the worker terminates it, and
+// startWorker starts a worker. For a pod that is not desired, the worker terminates it, and
 // unwanted says why.
-func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
+func (a *Agent) startWorker(ctx context.Context, d *pod.Desired, unwanted string) {
 	w := newWorker(a, d)
 	if unwanted != "" {
-		w.end(unwanted)
+		w.terminate(unwanted)
 	}
 	delete(a.orphans, d.UID())
-	delete(a.last, d.UID())
+	delete(a.lastDesired, d.UID())
 	a.mu.Lock()
 	a.workers[d.UID()] = w
 	delete(a.foreign, d.UID())
@@ -104,7 +104,7 @@ func (a *Agent) start(ctx context.Context, d *pod.Desired, unwanted string) {
 	a.wg.Go(func() {
 		w.run(ctx)
 		select {
-		case a.ended <- w:
+		case a.workerDone <- w:
 		case <-ctx.Done():
 		}
 	})
@@ -119,9 +119,9 @@ func (a *Agent) forget(w *worker) {
 	if a.deleted[w.uid] != nil {
 		a.deleted[w.uid] = nil
 	}
-	a.room = true
+	a.admissionDue = true
 	a.wakeDeferred()
-	a.LookAgain()
+	a.RecheckLeftovers()
 	select {
 	case <-w.poke:
 		a.Wake(w.uid, time.Time{})

@@ -76,7 +76,7 @@ func (c Containerd) containerIDs(ctx context.Context, kind string, except []stri
 	defer cancel()
 	filter := `labels."io.cri-containerd.kind"==` + kind
 	if len(except) > 0 {
-		filter += "," + others(except)
+		filter += "," + filterExcept(except)
 	}
 	stream, err := containersapi.NewContainersClient(c.Conn).ListStream(ctx, &containersapi.ListContainersRequest{Filters: []string{filter}})
 	if err != nil {

@@ -210,7 +210,7 @@ var someID = strings.Repeat("0123456789abcdef", 4)
 // RunPodSandbox takes a lease of the sandbox's ID first and gives it back last, whatever
 // else it can write. What CRI lists is podd's to remove through CRI.
 func TestWhatAFailedSandboxLeftIsDeletedWhenNoCallIsAtWork(t *testing.T) {
-	before := time.Now().Add(-collectSlack)
+	before := time.Now().Add(-maxCallDuration)
 	old, young := before.Add(-time.Second), before.Add(time.Second)
 	for name, tc := range map[string]struct {
 		there, want keeps
@@ -270,7 +270,7 @@ func TestWhatCRIListsIsNotReadAgain(t *testing.T) {
 	if got, err := containerd.containerIDs(t.Context(), "sandbox", listed); err != nil || !slices.Equal(got, []string{lost}) {
 		t.Errorf("their containers: got %q, %v", got, err)
 	}
-	deleted, err := containerd.DeleteAbandoned(t.Context(), func(id string) bool { return id != lost }, time.Now().Add(-collectSlack))
+	deleted, err := containerd.DeleteAbandoned(t.Context(), func(id string) bool { return id != lost }, time.Now().Add(-maxCallDuration))
 	if err != nil || deleted != 1 || m.of[lost].box || m.of[lost].kind != "" || !m.of[listed[0]].box {
 		t.Errorf("deleted %d, %v: %+v", deleted, err, m.of[lost])
 	}
@@ -298,7 +298,7 @@ func TestTheLeaseOfACallIsKeptWhileItIsAtWork(t *testing.T) {
 		}
 		there := keeps{snapshot: true, callLease: time.Now()}
 		m := memory{t: t, of: map[string]*keeps{someID: &there}}
-		deleted, err := Containerd{Conn: m}.DeleteAbandoned(t.Context(), s.criHas, time.Now().Add(-collectSlack))
+		deleted, err := Containerd{Conn: m}.DeleteAbandoned(t.Context(), s.criHas, time.Now().Add(-maxCallDuration))
 		if err != nil || there.callLease.IsZero() != (kind == "") || deleted != len(m.those(func(k *keeps) bool { return k.callLease.IsZero() })) {
 			t.Errorf("with CRI's directory in %q: deleted %d, %v, lease %v", kind, deleted, err, there.callLease)
 		}

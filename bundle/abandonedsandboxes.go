@@ -121,7 +121,7 @@ func (c Containerd) sandboxLeases(ctx context.Context) (map[string]time.Time, er
 func (c Containerd) sandboxes(ctx context.Context, except []string) ([]*types.Sandbox, error) {
 	request := &sandboxapi.StoreListRequest{}
 	if len(except) > 0 {
-		request.Filters = []string{others(except)}
+		request.Filters = []string{filterExcept(except)}
 	}
 	r, err := sandboxapi.NewStoreClient(c.Conn).List(withNamespace(ctx, criNamespace), request)
 	if err != nil {
@@ -130,10 +130,10 @@ func (c Containerd) sandboxes(ctx context.Context, except []string) ([]*types.Sa
 	return r.List, nil
 }
 
-// others returns containerd's filter for everything without one of these IDs. Each record
+// filterExcept returns containerd's filter for everything without one of these IDs. Each record
 // has a whole spec: those of a node's 58 sandboxes are some megabytes, to learn that
 // nothing was left behind.
-func others(ids []string) string {
+func filterExcept(ids []string) string {
 	var b strings.Builder
 	for i, id := range ids {
 		if i > 0 {

@@ -25,9 +25,9 @@ const (
 	logCheck = time.Minute
 )
 
-// child starts the runtime, waits until it says that it is ready and then until it ends,
+// runChild starts the runtime, waits until it says that it is ready and then until it ends,
 // and returns why it ended.
-func (s *Supervisor) child(ctx context.Context) error {
+func (s *Supervisor) runChild(ctx context.Context) error {
 	log, err := openLog(s.cfg.LogFile)
 	if err != nil {
 		return fmt.Errorf("open the container runtime's log: %w", err)
@@ -62,7 +62,7 @@ func (s *Supervisor) child(ctx context.Context) error {
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
-		s.announce(awaitReady, notify, cmd.Process.Pid, p.began)
+		s.watchReadiness(awaitReady, notify, cmd.Process.Pid, p.began)
 	}()
 	err = p.wait(ctx)
 	stopAwait()
@@ -70,7 +70,7 @@ func (s *Supervisor) child(ctx context.Context) error {
 	if err != nil { // ctx is done: the runtime lives on, without a parent to wait for it
 		return errors.Join(err, cmd.Process.Release())
 	}
-	return ended(cmd.Wait(), lastLine(s.cfg.LogFile, start))
+	return exitError(cmd.Wait(), lastLine(s.cfg.LogFile, start))
 }
 
 // childEnv is the environment of "podd runtime": podd's, without the variables that systemd
@@ -87,8 +87,8 @@ func childEnv(env []string, notify string) []string {
 	return append(env, "NOTIFY_SOCKET="+notify)
 }
 
-// ended turns an exit status and the last line of the log into a sentence.
-func ended(err error, last string) error {
+// exitError turns an exit status and the last line of the log into a sentence.
+func exitError(err error, last string) error {
 	how := "exited unexpectedly"
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		how = "ended: " + exit.String()
@@ -112,10 +112,10 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 }
 
-// boundLog keeps the log of a running runtime within bounds, even if an earlier podd
+// limitLogSize keeps the log of a running runtime within bounds, even if an earlier podd
 // started the runtime. At its level, warn, containerd writes a few lines a day, but a fault
 // that repeats may write for months. It blocks until ctx is done.
-func (s *Supervisor) boundLog(ctx context.Context) {
+func (s *Supervisor) limitLogSize(ctx context.Context) {
 	tick := time.NewTicker(logCheck)
 	defer tick.Stop()
 	for {

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// collectSlack is how long a call may take. Anything older that is unknown was left
+	// maxCallDuration is how long a call may take. Anything older that is unknown was left
 	// behind, by whomever.
-	collectSlack = 5 * time.Minute
+	maxCallDuration = 5 * time.Minute
 	// unownedSlack is the minimum age of something that no call can be creating, according
 	// to containerd: shims take a moment to exit in good order.
 	unownedSlack = 10 * time.Second
-	// collectAgain is the delay before another collection. It finds what the runtime was
+	// collectRetryDelay is the delay before another collection. It finds what the runtime was
 	// still giving up at the last one, for calls that broke off with their podd. By then, a
 	// full disk that made a call fail most likely has room again.
-	collectAgain = 10 * time.Second
-	// listAgain is the delay before a runtime that does not answer yet is asked again.
-	listAgain = 500 * time.Millisecond
+	collectRetryDelay = 10 * time.Second
+	// listRetryDelay is the delay before a runtime that does not answer yet is asked again.
+	listRetryDelay = 500 * time.Millisecond
 )
 
 // Lister tells a Leaks about CRI's sandboxes.
@@ -42,8 +42,8 @@ type Network interface {
 	Collect(ctx context.Context, live []string, before time.Time)
 }
 
-// LeaksConfig configures a Leaks. All fields are required.
-type LeaksConfig struct {
+// LeakCollectorConfig configures a Leaks. All fields are required.
+type LeakCollectorConfig struct {
 	// Endpoint is the runtime's endpoint, as unix:///path.
 	Endpoint string
 	// RuntimeDir is the argument of Find; RootDir and StateDir are the runtime's.
@@ -64,15 +64,17 @@ type LeaksConfig struct {
 	Log     *slog.Logger
 }
 
-// Leaks removes what broken-off calls left in the bundled runtime. Make it with NewLeaks,
+// LeakCollector removes what broken-off calls left in the bundled runtime. Make it with NewLeakCollector,
 // Run it once.
-type Leaks struct {
-	cfg LeaksConfig
+type LeakCollector struct {
+	cfg LeakCollectorConfig
 	log *slog.Logger
 }
 
-// NewLeaks returns a Leaks. It starts nothing.
-func NewLeaks(cfg LeaksConfig) *Leaks { return &Leaks{cfg: cfg, log: cfg.Log} }
+// NewLeakCollector returns a Leaks. It starts nothing.
+func NewLeakCollector(cfg LeakCollectorConfig) *LeakCollector {
+	return &LeakCollector{cfg: cfg, log: cfg.Log}
+}
 
 // collectPace says when to collect leftovers again.
 type collectPace struct {
@@ -89,18 +91,18 @@ type collectPace struct {
 // what only its age identifies: objects that CRI does not list and that have a record in
 // containerd.
 func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
-	const last = collectSlack + collectAgain
+	const last = maxCallDuration + collectRetryDelay
 	elapsed := now.Sub(p.since)
 	switch {
 	case busy:
-		return collectAgain
+		return collectRetryDelay
 	case p.since.IsZero() || elapsed >= last:
 		if failed {
-			return collectSlack
+			return maxCallDuration
 		}
 		return 0
 	}
-	due := collectAgain
+	due := collectRetryDelay
 	for due <= elapsed {
 		due *= 2
 	}
@@ -110,7 +112,7 @@ func (p collectPace) next(now time.Time, busy, failed bool) time.Duration {
 // Run collects each time that the runtime becomes ready, and several times in the five
 // minutes after that and after each failed call of this podd; more often while another
 // client's call is at work. It blocks until ctx ends.
-func (l *Leaks) Run(ctx context.Context) error {
+func (l *LeakCollector) Run(ctx context.Context) error {
 	conn, err := pluginconn.Dial(l.cfg.Endpoint, pod.MaxRuntimeMessage)
 	if err != nil {
 		return err
@@ -129,11 +131,11 @@ func (l *Leaks) Run(ctx context.Context) error {
 			if !began.IsZero() { // keeps how long ago that is, even when the clock is set
 				began = pace.since.Add(began.Round(0).Sub(pace.since.Round(0)))
 			}
-			busy, failed = l.collect(ctx, containerd, began, everything)
-			l.endLeases(ctx, containerd, began)
+			busy, failed = l.collect(ctx, containerd, began, collectAll)
+			l.deleteStaleLeases(ctx, containerd, began)
 		case <-again:
 			again = nil
-			busy, failed = l.collect(ctx, containerd, began, notRunning)
+			busy, failed = l.collect(ctx, containerd, began, collectNotRunning)
 		case <-l.cfg.Failed:
 			pace.since = time.Now()
 			l.log.Debug("a call to the runtime failed: its leftovers will be collected")
@@ -152,18 +154,18 @@ func (l *Leaks) Run(ctx context.Context) error {
 type collectScope bool
 
 const (
-	everything collectScope = true
-	// notRunning leaves out the containers and sandboxes that run according to CRI. They
+	collectAll collectScope = true
+	// collectNotRunning leaves out the containers and sandboxes that run according to CRI. They
 	// are the majority, and each costs five calls.
-	notRunning collectScope = false
+	collectNotRunning collectScope = false
 )
 
 // collect collects once. busy means that the runtime was at work on a sandbox with an
 // uncertain outcome; failed means that not everything was collected.
-func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.Time, scope collectScope) (busy, failed bool) {
+func (l *LeakCollector) collect(ctx context.Context, containerd Containerd, began time.Time, scope collectScope) (busy, failed bool) {
 	listed, err := l.cfg.Lister.SandboxIDs(ctx)
 	for errors.Is(err, pod.ErrUnavailable) && ctx.Err() == nil { // it reports ready a little before the socket answers
-		wake.Sleep(ctx, listAgain)
+		wake.Sleep(ctx, listRetryDelay)
 		listed, err = l.cfg.Lister.SandboxIDs(ctx)
 	}
 	var unlisted []string
@@ -171,7 +173,7 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 		unlisted, err = containerd.Sandboxes(ctx, listed)
 	}
 	var running map[string]bool
-	if err == nil && scope == notRunning {
+	if err == nil && scope == collectNotRunning {
 		running, err = containerd.Running(ctx)
 	}
 	if ctx.Err() != nil {
@@ -183,7 +185,7 @@ func (l *Leaks) collect(ctx context.Context, containerd Containerd, began time.T
 	}
 	l.log.Debug("collecting leftovers of failed calls", "everything", bool(scope))
 	now := time.Now()
-	remains, slack := remainsAt(now.Round(0), momentOf(l.cfg.Started, now), momentOf(began, now), l.cfg.Lister.Shared())
+	remains, slack := criteriaAt(now.Round(0), momentOf(l.cfg.Started, now), momentOf(began, now), l.cfg.Lister.Shared())
 	remains.Running = running
 	// By age alone, even for what an earlier podd's calls left: containerd may still be
 	// giving them up.
@@ -216,39 +218,39 @@ func momentOf(then, now time.Time) moment {
 	return moment{then.Round(0), now.Sub(then)}
 }
 
-// byAnyClock returns a time for comparison with file times: a file with an earlier time was
+// earliest returns a time for comparison with file times: a file with an earlier time was
 // made before the moment, even if the clock was set since. It is the moment by the old
 // clock or by the present one, whichever is earlier. A later podd finds what this spares.
-func (m moment) byAnyClock(now time.Time) time.Time {
+func (m moment) earliest(now time.Time) time.Time {
 	return slices.MinFunc([]time.Time{m.clock, now.Add(-m.ago)}, time.Time.Compare)
 }
 
-// agoByAnyClock returns the time that long ago, by the old clock or by the present one,
+// earliestBefore returns the time that long ago, by the old clock or by the present one,
 // whichever is earlier, in case the clock was set since the moment.
-func (m moment) agoByAnyClock(now time.Time, ago time.Duration) time.Time {
+func (m moment) earliestBefore(now time.Time, ago time.Duration) time.Time {
 	return slices.MinFunc([]time.Time{m.clock.Add(m.ago), now}, time.Time.Compare).Add(-ago)
 }
 
-// remainsAt says how old the leftovers of calls are. slack is the time before which
+// criteriaAt says how old the leftovers of calls are. slack is the time before which
 // anything is a leftover by its age alone. now has no monotonic reading. If the runtime is
 // shared, calls of others are at work no matter when this podd was started.
-func remainsAt(now time.Time, started, began moment, shared bool) (remains Remains, slack time.Time) {
-	slack = started.agoByAnyClock(now, collectSlack)
-	remains.RuntimeBegan = began.byAnyClock(now)
+func criteriaAt(now time.Time, started, began moment, shared bool) (remains LeftoverCriteria, slack time.Time) {
+	slack = started.earliestBefore(now, maxCallDuration)
+	remains.RuntimeBegan = began.earliest(now)
 	remains.Before = slack
 	if !shared {
-		remains.Before = latest(slack, remains.RuntimeBegan, started.byAnyClock(now))
+		remains.Before = latest(slack, remains.RuntimeBegan, started.earliest(now))
 	}
-	remains.UnownedBefore = latest(remains.Before, started.agoByAnyClock(now, unownedSlack))
+	remains.UnownedBefore = latest(remains.Before, started.earliestBefore(now, unownedSlack))
 	return remains, slack
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// endLeases is called only after a runtime became ready: leases are compared by the wall
+// deleteStaleLeases is called only after a runtime became ready: leases are compared by the wall
 // clock, and nobody sets that between the start of a runtime and its first answer.
-func (l *Leaks) endLeases(ctx context.Context, containerd Containerd, began time.Time) {
-	ended, err := containerd.EndLeases(ctx, began)
+func (l *LeakCollector) deleteStaleLeases(ctx context.Context, containerd Containerd, began time.Time) {
+	ended, err := containerd.DeleteStaleLeases(ctx, began)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot delete all leases of interrupted calls", "error", err)
 	}
@@ -258,7 +260,7 @@ func (l *Leaks) endLeases(ctx context.Context, containerd Containerd, began time
 }
 
 // collectShims returns false if not everything could be collected.
-func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, remains Remains) (ok bool) {
+func (l *LeakCollector) collectShims(ctx context.Context, containerd Containerd, remains LeftoverCriteria) (ok bool) {
 	binDir, err := Find(l.cfg.RuntimeDir)
 	if err != nil {
 		l.log.Warn("cannot look for leaked shims", "error", err)
@@ -278,7 +280,7 @@ func (l *Leaks) collectShims(ctx context.Context, containerd Containerd, remains
 
 // deleteAbandoned returns false if not everything could be deleted. before is the argument
 // of Containerd.DeleteAbandoned.
-func (l *Leaks) deleteAbandoned(ctx context.Context, containerd Containerd, before time.Time) (ok bool) {
+func (l *LeakCollector) deleteAbandoned(ctx context.Context, containerd Containerd, before time.Time) (ok bool) {
 	s := &Settings{RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
 	deleted, err := containerd.DeleteAbandoned(ctx, s.criHas, before)
 	if err != nil && ctx.Err() == nil {

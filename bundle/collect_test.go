@@ -27,13 +27,13 @@ func TestWhatIsNewIsSparedThoughTheClockWasSet(t *testing.T) {
 		// By the wall clock alone now is 10 minutes and what it was set by from the
 		// start; by the steady one it is 10 minutes.
 		now := started.Round(0).Add(10*minute + tc.set)
-		before := moment{started.Round(0), 10 * minute}.agoByAnyClock(now, collectSlack)
+		before := moment{started.Round(0), 10 * minute}.earliestBefore(now, maxCallDuration)
 		if got := started.Round(0).Add(tc.made).Before(before); got != tc.leftover {
 			t.Errorf("%s: left behind %v, want %v", tc.name, got, tc.leftover)
 		}
 	}
 	now := time.Now()
-	if got, want := momentOf(started, now).agoByAnyClock(now.Round(0), minute), now.Round(0).Add(-minute); got.Sub(want).Abs() > 100*time.Millisecond {
+	if got, want := momentOf(started, now).earliestBefore(now.Round(0), minute), now.Round(0).Add(-minute); got.Sub(want).Abs() > 100*time.Millisecond {
 		t.Errorf("with a clock that nobody set: got %v, want about %v", got, want)
 	}
 }
@@ -59,7 +59,7 @@ func TestWhatIsBeingCreatedIsSparedThoughTheClockWasSetBack(t *testing.T) {
 		{"set forward, made by an earlier podd", time.Hour, -minute / 4, true, false},
 		{"set forward, made in an earlier runtime", time.Hour, -minute, true, true},
 	} {
-		remains, _ := remainsAt(start.Add(2*minute+tc.set), moment{start, 2 * minute}, moment{start.Add(-minute / 2), 5 * minute / 2}, false)
+		remains, _ := criteriaAt(start.Add(2*minute+tc.set), moment{start, 2 * minute}, moment{start.Add(-minute / 2), 5 * minute / 2}, false)
 		made := start.Add(tc.made)
 		if got := made.Before(remains.Before); got != tc.left {
 			t.Errorf("%s: of an earlier podd %v, want %v", tc.name, got, tc.left)
@@ -68,7 +68,7 @@ func TestWhatIsBeingCreatedIsSparedThoughTheClockWasSetBack(t *testing.T) {
 			t.Errorf("%s: of an earlier runtime %v, want %v", tc.name, got, tc.beforeThis)
 		}
 	}
-	if remains, slack := remainsAt(start, moment{start.Add(-time.Hour), time.Hour}, moment{}, true); remains.Before != slack || !remains.RuntimeBegan.Before(start.Add(-time.Hour)) {
+	if remains, slack := criteriaAt(start, moment{start.Add(-time.Hour), time.Hour}, moment{}, true); remains.Before != slack || !remains.RuntimeBegan.Before(start.Add(-time.Hour)) {
 		t.Errorf("a runtime that is shared, and began at an unknown time: got %+v", remains)
 	}
 }

@@ -64,9 +64,9 @@ func NetNSDir(stateDir string) string {
 // LogFile returns where the Supervisor keeps the output of a containerd that it starts.
 func LogFile(stateDir string) string { return filepath.Join(stateDir, "containerd.log") }
 
-// Traces returns everything that a runtime with that state directory, its shims and the
+// StateFiles returns everything that a runtime with that state directory, its shims and the
 // Supervisor make in it, or elsewhere because of it.
-func Traces(stateDir string) []string {
+func StateFiles(stateDir string) []string {
 	s := Settings{StateDir: stateDir}
 	all := []string{s.shimDir(), notifySocket(Socket(stateDir))}
 	for _, name := range []string{"containerd", "containerd.lock", "containerd.log", "containerd.log.1", "containerd.sock", "containerd.sock.ttrpc",
@@ -138,8 +138,8 @@ func (s *Settings) render(snapshotter string) ([]byte, error) {
 		Socket:      Socket(s.StateDir),
 		ShimDir:     s.shimDir(),
 		Snapshotter: snapshotter,
-		Imports:     s.under("containerd.d/*.toml"),
-		CertsDir:    strings.Join(s.under("certs.d"), ""),
+		Imports:     s.inConfigDir("containerd.d/*.toml"),
+		CertsDir:    strings.Join(s.inConfigDir("certs.d"), ""),
 		Platform:    "linux/" + runtime.GOARCH,
 		MaxMessage:  pod.MaxRuntimeMessage,
 	})
@@ -149,7 +149,7 @@ func (s *Settings) render(snapshotter string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (s *Settings) under(path string) []string {
+func (s *Settings) inConfigDir(path string) []string {
 	if s.ConfigDir == "" {
 		return []string{}
 	}

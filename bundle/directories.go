@@ -16,11 +16,11 @@ import (
 
 const taskPlugin = "containerd/io.containerd.runtime.v2.task"
 
-// bundles removes the directories of containers, with the mounts of their root filesystems,
+// removeBundles removes the directories of containers, with the mounts of their root filesystems,
 // here and (the work directory) below the root directory.
-func (c *shimCollection) bundles(ctx context.Context) error {
-	return errors.Join(c.halfDeleted(ctx), c.each(ctx, filepath.Join(c.s.StateDir, taskPlugin), func(namespace, id, dir string, r Record) error {
-		if r.tended() {
+func (c *shimCollection) removeBundles(ctx context.Context) error {
+	return errors.Join(c.removeHalfDeleted(ctx), c.forEachLeftover(ctx, filepath.Join(c.s.StateDir, taskPlugin), func(namespace, id, dir string, r Record) error {
+		if r.managed() {
 			return nil
 		}
 		// dir last, because the next collection finds it.
@@ -28,17 +28,17 @@ func (c *shimCollection) bundles(ctx context.Context) error {
 	}))
 }
 
-// halfDeleted removes directories that containerd has hidden and not deleted. containerd
+// removeHalfDeleted removes directories that containerd has hidden and not deleted. containerd
 // renames a directory before it deletes it, tries once, and never looks at it again
 // (core/runtime/v2, atomicDelete). Some stay, because containerd was killed meanwhile, or
 // because a shim mounted something there after its caller had gone.
-func (c *shimCollection) halfDeleted(ctx context.Context) error {
+func (c *shimCollection) removeHalfDeleted(ctx context.Context) error {
 	var errs []error
 	for _, base := range []string{c.s.StateDir, c.s.RootDir} {
 		paths, err := filepath.Glob(filepath.Join(base, taskPlugin, "*", ".*"))
 		errs = append(errs, err)
 		for _, path := range paths {
-			if since, ok := hiddenSince(path); ok && since.Before(latest(c.remains.RuntimeBegan, c.remains.UnownedBefore)) {
+			if since, ok := hiddenSince(path); ok && since.Before(latest(c.criteria.RuntimeBegan, c.criteria.UnownedBefore)) {
 				errs = append(errs, c.remove(ctx, strings.TrimPrefix(filepath.Base(path), "."), path))
 			}
 		}
@@ -71,8 +71,8 @@ func (c *shimCollection) remove(ctx context.Context, id string, dirs ...string) 
 	return nil
 }
 
-// each calls take with every dir/NAMESPACE/ID that is old enough.
-func (c *shimCollection) each(ctx context.Context, dir string, take func(namespace, id, path string, r Record) error) error {
+// forEachLeftover calls take with every dir/NAMESPACE/ID that is old enough.
+func (c *shimCollection) forEachLeftover(ctx context.Context, dir string, take func(namespace, id, path string, r Record) error) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil {
 		return err
@@ -81,11 +81,11 @@ func (c *shimCollection) each(ctx context.Context, dir string, take func(namespa
 	for _, path := range paths {
 		info, err := os.Lstat(path)
 		namespace, id := filepath.Base(filepath.Dir(path)), filepath.Base(path)
-		if err != nil || !info.IsDir() || !c.remains.may(id, info.ModTime()) || strings.HasPrefix(id, ".") { // see halfDeleted
+		if err != nil || !info.IsDir() || !c.criteria.mayBeLeftover(id, info.ModTime()) || strings.HasPrefix(id, ".") { // see removeHalfDeleted
 			continue
 		}
 		r, err := c.record(ctx, namespace, id)
-		if err == nil && c.remains.are(info.ModTime(), r) {
+		if err == nil && c.criteria.isLeftover(info.ModTime(), r) {
 			err = take(namespace, id, path, r)
 		}
 		errs = append(errs, err)

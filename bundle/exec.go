@@ -18,7 +18,7 @@ func (s *Settings) Exec() error {
 		return errors.New("the container runtime needs root: run it with sudo, or as a systemd service")
 	}
 	path := filepath.Join(s.BinDir, "containerd")
-	if lacks := lacking(s.BinDir); lacks != "" {
+	if lacks := describeMissing(s.BinDir); lacks != "" {
 		return &MissingError{Looked: []string{s.BinDir + " (" + lacks + ")"}}
 	}
 	env := s.Env(os.Environ())
@@ -32,10 +32,10 @@ func (s *Settings) Exec() error {
 // notifyVariable says where a service reports that it is ready, to systemd or to podd.
 const notifyVariable = "NOTIFY_SOCKET"
 
-// handedOn are the variables of whoever started podd that the runtime and its plugins get: how
+// passedEnv are the variables of whoever started podd that the runtime and its plugins get: how
 // they reach registries, and whom they trust. docs/configuration.md names them. No other reaches them: what a
 // shell happens to have set would change how pods run.
-var handedOn = []string{
+var passedEnv = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR",
 }
@@ -49,7 +49,7 @@ func (s *Settings) Env(own []string) []string {
 		switch {
 		case name == "PATH" && path == "":
 			path = value
-		case slices.Contains(handedOn, name):
+		case slices.Contains(passedEnv, name):
 			all = append(all, kv)
 		}
 	}

@@ -56,7 +56,7 @@ func find(flag, env, selfDir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		lacks := lacking(abs)
+		lacks := describeMissing(abs)
 		if lacks == "" {
 			return abs, nil
 		}
@@ -65,8 +65,8 @@ func find(flag, env, selfDir string) (string, error) {
 	return "", missing
 }
 
-// lacking says what a folder lacks to be a bundle; empty if it is complete.
-func lacking(dir string) string {
+// describeMissing says what a folder lacks to be a bundle; empty if it is complete.
+func describeMissing(dir string) string {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):

@@ -26,11 +26,11 @@ func (c Containerd) LayerDir(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the snapshot of container %s: %w", id, err)
 	}
-	return writable(mounts.Mounts), nil
+	return writableDir(mounts.Mounts), nil
 }
 
-// writable returns where writes below the mounts end up; empty if the mounts do not say.
-func writable(mounts []*types.Mount) string {
+// writableDir returns where writes below the mounts end up; empty if the mounts do not say.
+func writableDir(mounts []*types.Mount) string {
 	for _, m := range mounts {
 		switch m.Type {
 		case "overlay":

@@ -18,7 +18,7 @@ func TestTheWritableLayerIsWhereASnapshotIsWrittenTo(t *testing.T) {
 		"a device":                   {[]*types.Mount{{Type: "ext4", Source: "/dev/mapper/x"}}, ""},
 		"nothing":                    {nil, ""},
 	} {
-		if got := writable(tc.mounts); got != tc.want {
+		if got := writableDir(tc.mounts); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}

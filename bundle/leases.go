@@ -14,12 +14,12 @@ import (
 // of a sandbox does not have it.
 const leaseExpires = "containerd.io/gc.expire"
 
-// EndLeases deletes the leases of the calls that an earlier containerd was working on, and
+// DeleteStaleLeases deletes the leases of the calls that an earlier containerd was working on, and
 // returns how many. A killed containerd cannot give them back. Until they expire a day
 // later, they hold what the call had made: a container's snapshot. began is the start of
 // this containerd's process. If it deletes any, it blocks until containerd has collected
 // what they held.
-func (c Containerd) EndLeases(ctx context.Context, began time.Time) (ended int, err error) {
+func (c Containerd) DeleteStaleLeases(ctx context.Context, began time.Time) (ended int, err error) {
 	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{})
 	if err != nil {
 		return 0, fmt.Errorf("list containerd's leases: %w", err)

@@ -73,9 +73,9 @@ func (n *notifier) receive(text []byte) (said []string, pid int, err error) {
 	return strings.Split(string(text[:size]), "\n"), pid, nil
 }
 
-// announce waits for READY=1 from the process and marks the runtime ready. It ignores what
+// watchReadiness waits for READY=1 from the process and marks the runtime ready. It ignores what
 // others send.
-func (s *Supervisor) announce(ctx context.Context, notify *notifier, pid int, began time.Time) {
+func (s *Supervisor) watchReadiness(ctx context.Context, notify *notifier, pid int, began time.Time) {
 	defer context.AfterFunc(ctx, func() { notify.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	slow := time.AfterFunc(slowStart, func() {
 		s.log.Warn("container runtime is slow to start: it loads the state of its containers first", "pid", pid)

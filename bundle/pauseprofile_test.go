@@ -45,7 +45,7 @@ func TestThePauseProfileAllowsLittle(t *testing.T) {
 			t.Errorf("it allows %s", name)
 		}
 	}
-	if !slices.Contains(Traces(dir), path) {
+	if !slices.Contains(StateFiles(dir), path) {
 		t.Errorf("%s is not among what podd runtime stop removes", path)
 	}
 	if _, err := WritePauseProfile(filepath.Join(dir, "absent")); err == nil {

@@ -42,10 +42,10 @@ type Record struct {
 	Known bool
 	// Task says that containerd knows about a process, or about a shim that will make one.
 	Task bool
-	// GivenUp says that CRI considers the container ended, or that it is Unlisted. In
+	// EndedInCRI says that CRI considers the container ended, or that it is Unlisted. In
 	// either case CRI no longer looks after it. It is also true for a sandbox that is still
 	// being made.
-	GivenUp bool
+	EndedInCRI bool
 	// Unlisted says that CRI has never heard of it or has forgotten it.
 	Unlisted bool
 	// Sandbox is the sandbox with the shim that looks after a container; empty for a
@@ -53,18 +53,18 @@ type Record struct {
 	Sandbox string
 }
 
-// tended says whether somebody looks after the object, or containerd can still end it.
-func (r Record) tended() bool { return r.Task || r.Known && !r.GivenUp }
+// managed says whether somebody looks after the object, or containerd can still end it.
+func (r Record) managed() bool { return r.Task || r.Known && !r.EndedInCRI }
 
 // unowned says that no call can be creating the object. The record is made first and
 // deleted last. A failed StartContainer makes CRI consider the container ended as its last
 // step; a sandbox is in that state while it is being created.
 func (r Record) unowned() bool {
-	return !r.Known || r.Sandbox != "" && r.GivenUp && !r.Unlisted
+	return !r.Known || r.Sandbox != "" && r.EndedInCRI && !r.Unlisted
 }
 
-// Remains distinguishes what broken-off calls left from what calls are creating.
-type Remains struct {
+// LeftoverCriteria distinguishes what broken-off calls left from what calls are creating.
+type LeftoverCriteria struct {
 	// Before is the time before which anything is a leftover: older calls are over.
 	Before time.Time
 	// UnownedBefore is the same for what no call can be creating according to containerd's
@@ -77,13 +77,13 @@ type Remains struct {
 	Running map[string]bool
 }
 
-// may says whether something that began at that time is a leftover, if it is unowned.
-func (r Remains) may(id string, began time.Time) bool {
+// mayBeLeftover says whether something that began at that time is a leftover, if it is unowned.
+func (r LeftoverCriteria) mayBeLeftover(id string, began time.Time) bool {
 	return !r.Running[id] && (began.Before(r.Before) || began.Before(r.UnownedBefore))
 }
 
-// are says the same as may, for something with a known record.
-func (r Remains) are(began time.Time, record Record) bool {
+// isLeftover says the same as may, for something with a known record.
+func (r LeftoverCriteria) isLeftover(began time.Time, record Record) bool {
 	return began.Before(r.Before) || record.unowned() && began.Before(r.UnownedBefore)
 }
 
@@ -113,20 +113,20 @@ type Runtime interface {
 // Errors do not stop the rest. It blocks for a few milliseconds when there is nothing to
 // do, and up to 10 s for a shim or container. Do not call it concurrently. It uses BinDir,
 // RootDir and StateDir of Settings.
-func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, remains Remains) (CollectedShims, error) {
-	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, remains: remains}
+func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, remains LeftoverCriteria) (CollectedShims, error) {
+	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, criteria: remains}
 	// Shims first: they hold the rest. CRI's directories after what runs in them.
-	err := errors.Join(c.shims(ctx), c.containers(ctx), c.bundles(ctx), c.unlisted(ctx), c.sockets(ctx))
+	err := errors.Join(c.killLeakedShims(ctx), c.deleteLeakedContainers(ctx), c.removeBundles(ctx), c.collectUnlisted(ctx), c.removeDeadSockets(ctx))
 	return c.done, err
 }
 
 // shimCollection is one run of CollectShims.
 type shimCollection struct {
-	s       *Settings
-	proc    string
-	runtime Runtime
-	remains Remains
-	done    CollectedShims
+	s        *Settings
+	proc     string
+	runtime  Runtime
+	criteria LeftoverCriteria
+	done     CollectedShims
 }
 
 func (c *shimCollection) record(ctx context.Context, namespace, id string) (Record, error) {
@@ -143,8 +143,8 @@ type shim struct {
 	namespace, id string
 }
 
-// shims ends shims without a record.
-func (c *shimCollection) shims(ctx context.Context) error {
+// killLeakedShims ends shims without a record.
+func (c *shimCollection) killLeakedShims(ctx context.Context) error {
 	entries, err := os.ReadDir(c.proc)
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
@@ -156,7 +156,7 @@ func (c *shimCollection) shims(ctx context.Context) error {
 			continue
 		}
 		found, ok := c.shimOf(pid)
-		if !ok || c.remains.Running[found.id] {
+		if !ok || c.criteria.Running[found.id] {
 			continue
 		}
 		errs = append(errs, c.endShim(ctx, found))
@@ -207,10 +207,10 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 		return fmt.Errorf("watch shim (process %d): %w", found.pid, err)
 	}
 	defer p.close()
-	if again, ok := c.shimOf(found.pid); !ok || again != found || !c.remains.may(found.id, p.began) {
+	if again, ok := c.shimOf(found.pid); !ok || again != found || !c.criteria.mayBeLeftover(found.id, p.began) {
 		return nil
 	}
-	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.tended() || !c.remains.are(p.began, r) {
+	if r, err := c.record(ctx, found.namespace, found.id); err != nil || r.managed() || !c.criteria.isLeftover(p.began, r) {
 		return err
 	}
 	if err := p.kill(); err != nil {
@@ -225,19 +225,19 @@ func (c *shimCollection) endShim(ctx context.Context, found shim) error {
 	return nil
 }
 
-// containers deletes the containers that runc knows and that nobody looks after.
-func (c *shimCollection) containers(ctx context.Context) error {
-	return c.each(ctx, filepath.Join(c.s.StateDir, "runc"), func(namespace, id, dir string, r Record) error {
+// deleteLeakedContainers deletes the containers that runc knows and that nobody looks after.
+func (c *shimCollection) deleteLeakedContainers(ctx context.Context) error {
+	return c.forEachLeftover(ctx, filepath.Join(c.s.StateDir, "runc"), func(namespace, id, dir string, r Record) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		var err error
 		switch {
 		case !r.Task:
 			err = c.deleteTaskless(ctx, namespace, id, dir, r)
-		case !r.GivenUp:
+		case !r.EndedInCRI:
 			return nil
 		}
-		if err == nil && (r.Known || r.Task) && r.GivenUp {
+		if err == nil && (r.Known || r.Task) && r.EndedInCRI {
 			err = c.runtime.Delete(ctx, namespace, id)
 		}
 		if err != nil {
@@ -268,16 +268,16 @@ func (c *shimCollection) deleteTaskless(ctx context.Context, namespace, id, dir 
 	if err := os.Mkdir(bundle, 0o700); err == nil {
 		defer os.RemoveAll(bundle)
 	}
-	if err := forget(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
+	if err := deleteTaskFromShim(ctx, c.s.shimSocket(namespace, r.Sandbox), namespace, id); err != nil {
 		return fmt.Errorf("delete it from its shim: %w", err)
 	}
 	return nil
 }
 
-// sockets removes the sockets that nobody listens on; their names are hashes. A shim that
+// removeDeadSockets removes the sockets that nobody listens on; their names are hashes. A shim that
 // ends by itself removes its own, and "shim start" listens as soon as it has made one. So a
 // socket that refuses connections belongs to nobody, whatever the records say.
-func (c *shimCollection) sockets(ctx context.Context) error {
+func (c *shimCollection) removeDeadSockets(ctx context.Context) error {
 	dir := c.s.shimDir()
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -290,7 +290,7 @@ func (c *shimCollection) sockets(ctx context.Context) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		info, err := os.Lstat(path)
-		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.remains.UnownedBefore) || !refuses(ctx, path) {
+		if err != nil || info.Mode()&os.ModeSocket == 0 || !info.ModTime().Before(c.criteria.UnownedBefore) || !refuses(ctx, path) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

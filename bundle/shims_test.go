@@ -85,8 +85,8 @@ func knows(ids ...string) Runtime {
 }
 
 // allBefore takes what is older for left behind, whatever it is.
-func allBefore(before, runtimeBegan time.Time) Remains {
-	return Remains{Before: before, UnownedBefore: before, RuntimeBegan: runtimeBegan}
+func allBefore(before, runtimeBegan time.Time) LeftoverCriteria {
+	return LeftoverCriteria{Before: before, UnownedBefore: before, RuntimeBegan: runtimeBegan}
 }
 
 // hasEnded says whether a process is no more, or only waits to be reaped.
@@ -218,7 +218,7 @@ func TestWhatContainerdGaveUpDeletingIsRemoved(t *testing.T) {
 		{"containerd may still be deleting it", now.Add(-time.Second), false},
 		{"containerd has given up", now.Add(time.Minute), true},
 	} {
-		remains := Remains{Before: now.Add(-time.Minute), UnownedBefore: tt.unownedBefore, RuntimeBegan: now.Add(-time.Minute)}
+		remains := LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: tt.unownedBefore, RuntimeBegan: now.Add(-time.Minute)}
 		got, err := s.CollectShims(t.Context(), knows(), remains)
 		if err != nil || exists(dir) == tt.gone || got.Any() != tt.gone {
 			t.Errorf("%s: got %+v, %v; it is there: %v", tt.what, got, err, exists(dir))
@@ -237,7 +237,7 @@ func TestContainerThatNobodyStartsIsDeletedWhileItsSandboxLives(t *testing.T) {
 	mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/over"))
 	var deleted []string
 	runtime := answers{deleted: &deleted, record: func(_, id string) (Record, error) {
-		return Record{Known: true, Task: id != "half", GivenUp: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
+		return Record{Known: true, Task: id != "half", EndedInCRI: id == "over", Sandbox: map[string]string{"half": "box", "runs": "box"}[id]}, nil
 	}}
 	got, err := s.CollectShims(t.Context(), runtime, allBefore(time.Now().Add(time.Second), time.Now()))
 	if err != nil || got != (CollectedShims{Containers: 2}) {
@@ -272,19 +272,19 @@ func TestWhatNoCallCanBeCreatingIsCollectedSoon(t *testing.T) {
 		running bool
 		gone    bool
 	}{
-		{what: "without a record", record: Record{Unlisted: true, GivenUp: true}, gone: true},
-		{what: "CRI takes it for ended", record: Record{Known: true, GivenUp: true, Sandbox: "box"}, gone: true},
-		{what: "and its task lives", record: Record{Known: true, Task: true, GivenUp: true, Sandbox: "box"}, gone: true},
+		{what: "without a record", record: Record{Unlisted: true, EndedInCRI: true}, gone: true},
+		{what: "CRI takes it for ended", record: Record{Known: true, EndedInCRI: true, Sandbox: "box"}, gone: true},
+		{what: "and its task lives", record: Record{Known: true, Task: true, EndedInCRI: true, Sandbox: "box"}, gone: true},
 		{what: "being started", record: Record{Known: true, Sandbox: "box"}},
-		{what: "being created", record: Record{Known: true, GivenUp: true, Unlisted: true, Sandbox: "box"}},
-		{what: "a sandbox that is being created", record: Record{Known: true, GivenUp: true, Unlisted: true}},
+		{what: "being created", record: Record{Known: true, EndedInCRI: true, Unlisted: true, Sandbox: "box"}},
+		{what: "a sandbox that is being created", record: Record{Known: true, EndedInCRI: true, Unlisted: true}},
 		{what: "running, not asked for", record: Record{}, running: true},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			s := someSettings(t)
 			note := mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/it"))
 			now := time.Now()
-			remains := Remains{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second), RuntimeBegan: now.Add(-time.Minute)}
+			remains := LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second), RuntimeBegan: now.Add(-time.Minute)}
 			if tt.running {
 				remains.Running = map[string]bool{"it": true}
 			}
@@ -307,7 +307,7 @@ func TestSocketOfAShimThatWasKilledGoesSoon(t *testing.T) {
 	s := someSettings(t)
 	dead := deadSocket(t, s)
 	now := time.Now()
-	got, err := s.CollectShims(t.Context(), knows(), Remains{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second)})
+	got, err := s.CollectShims(t.Context(), knows(), LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second)})
 	if err != nil || got != (CollectedShims{Sockets: 1}) || exists(dead) {
 		t.Errorf("got %+v, %v; it is there: %v; want one socket, and it gone", got, err, exists(dead))
 	}

@@ -25,8 +25,8 @@ const (
 	slowStart = 20 * time.Second
 )
 
-// restartAgain is the time until a runtime that has ended is started again.
-var restartAgain = wake.Backoff{First: 100 * time.Millisecond, Last: 10 * time.Second}
+// restartBackoff is the time until a runtime that has ended is started again.
+var restartBackoff = wake.Backoff{Initial: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // SupervisorConfig configures a Supervisor. Socket, Command and LogFile must be set.
 type SupervisorConfig struct {
@@ -86,11 +86,11 @@ func (s *Supervisor) Healthy() error {
 func (s *Supervisor) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { s.boundLog(ctx) })
+	wg.Go(func() { s.limitLogSize(ctx) })
 	delay := time.Duration(0)
 	for {
 		began := time.Now()
-		err := s.once(ctx)
+		err := s.superviseOnce(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -109,15 +109,15 @@ func nextDelay(last, ran time.Duration) time.Duration {
 	if ran >= healthyAfter {
 		last = 0
 	}
-	return restartAgain.Next(last)
+	return restartBackoff.Next(last)
 }
 
-// once watches one runtime from its start, or its adoption, to its end, and returns why it
+// superviseOnce watches one runtime from its start, or its adoption, to its end, and returns why it
 // ended. It returns early, with any error, when ctx is done.
-func (s *Supervisor) once(ctx context.Context) error {
-	pid, err := Listener(s.cfg.Socket)
+func (s *Supervisor) superviseOnce(ctx context.Context) error {
+	pid, err := ListenerPID(s.cfg.Socket)
 	if err != nil {
-		return s.child(ctx)
+		return s.runChild(ctx)
 	}
 	if pid == 0 {
 		// Its process is in another PID namespace: whoever started it there restarts it,
@@ -160,9 +160,9 @@ func (s *Supervisor) setDown(err error) {
 	}
 }
 
-// Listener returns the process that listens on a unix socket; 0 if it cannot be
+// ListenerPID returns the process that listens on a unix socket; 0 if it cannot be
 // seen from this PID namespace. An error means that nobody listens.
-func Listener(path string) (int, error) {
+func ListenerPID(path string) (int, error) {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
 		return 0, err

@@ -194,8 +194,8 @@ func TestDelayDoublesAndIsForgottenAfterHealth(t *testing.T) {
 			t.Fatalf("got %v, want %v ms", got, want)
 		}
 	}
-	if d := nextDelay(delay, time.Minute); d != restartAgain.First {
-		t.Errorf("after a minute of health: got %v, want %v", d, restartAgain.First)
+	if d := nextDelay(delay, time.Minute); d != restartBackoff.Initial {
+		t.Errorf("after a minute of health: got %v, want %v", d, restartBackoff.Initial)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestOnlyTheRuntimeItselfSaysThatItIsReady(t *testing.T) {
 		if time.Now().After(limit) {
 			t.Fatal("no runtime was started")
 		}
-		pid, err := Listener(sock)
+		pid, err := ListenerPID(sock)
 		if err != nil {
 			continue
 		}

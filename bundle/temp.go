@@ -45,11 +45,11 @@ func removeTemp(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Release unmounts what a runtime with that state directory has mounted there by itself and
+// ReleaseMounts unmounts what a runtime with that state directory has mounted there by itself and
 // what outlives a kill of the runtime: network namespaces of sandboxes, and the content of
 // its temporary directory. Call it when its containers have ended. It leaves other mounts,
 // because somebody's data may be behind them.
-func Release(ctx context.Context, stateDir string) error {
+func ReleaseMounts(ctx context.Context, stateDir string) error {
 	if err := removeTemp(ctx, tempDir(stateDir)); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func TestTheRuntimesNetworkNamespacesAreReleasedAndNoOtherMount(t *testing.T) {
 	}
 	mount(t, "/proc/self/ns/net", pinned)
 	mount(t, filepath.Join(state, "data"), other)
-	if err := Release(t.Context(), state); err != nil {
+	if err := ReleaseMounts(t.Context(), state); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{pinned: false, other: true} {

@@ -19,21 +19,21 @@ const criPlugin = "containerd/io.containerd.grpc.v1.cri"
 // criEntry is CRI's data on disk about a sandbox or container.
 type criEntry struct {
 	dirs []string
-	// made is a time by which the object existed: that of the directory that was changed
+	// existedAt is a time by which the object existed: that of the directory that was changed
 	// first. CRI writes into the others when it is started.
-	made time.Time
+	existedAt time.Time
 }
 
-// unlisted deletes what is left of containers and sandboxes that CRI does not list: their
+// collectUnlisted deletes what is left of containers and sandboxes that CRI does not list: their
 // records and CRI's own directories. CRI removes the directories when it is asked to remove
 // a container, or when it starts and finds no record of it. So nobody else removes them
 // before the next start.
-func (c *shimCollection) unlisted(ctx context.Context) error {
+func (c *shimCollection) collectUnlisted(ctx context.Context) error {
 	all, err := c.criEntries()
 	errs := []error{err}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		// Its directories are made before its record.
-		if !c.remains.Running[id] && all[id].made.Before(c.remains.Before) {
+		if !c.criteria.Running[id] && all[id].existedAt.Before(c.criteria.Before) {
 			errs = append(errs, c.removeUnlisted(ctx, id, all[id]))
 		}
 	}
@@ -48,7 +48,7 @@ func (c *shimCollection) removeUnlisted(ctx context.Context, id string, e criEnt
 	if r.Known {
 		// A call that broke off with its client may still be at work on what this
 		// containerd has begun.
-		if !e.made.Before(c.remains.RuntimeBegan) {
+		if !e.existedAt.Before(c.criteria.RuntimeBegan) {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -75,8 +75,8 @@ func (c *shimCollection) criEntries() (map[string]criEntry, error) {
 					continue
 				}
 				e, ok := all[filepath.Base(path)]
-				if !ok || info.ModTime().Before(e.made) {
-					e.made = info.ModTime()
+				if !ok || info.ModTime().Before(e.existedAt) {
+					e.existedAt = info.ModTime()
 				}
 				e.dirs = append(e.dirs, path)
 				all[filepath.Base(path)] = e

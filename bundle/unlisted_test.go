@@ -44,16 +44,16 @@ func TestWhatCRIDoesNotListIsDeletedWithItsDirectories(t *testing.T) {
 		gone       bool
 		deleted    bool // its records
 	}{
-		{what: "no record of a container", kind: "containers", record: Record{Unlisted: true, GivenUp: true}, at: began.Add(time.Minute), gone: true},
-		{what: "no record of a sandbox", kind: "sandboxes", record: Record{Unlisted: true, GivenUp: true}, at: began.Add(time.Minute), gone: true},
-		{what: "image volumes of a sandbox without a record", kind: "image-volumes", record: Record{Unlisted: true, GivenUp: true}, at: began.Add(time.Minute), gone: true},
-		{what: "image volumes of a sandbox that CRI lists", kind: "image-volumes", record: Record{Known: true, GivenUp: true}, at: began.Add(-time.Minute)},
-		{what: "a record that was not loaded", kind: "containers", record: Record{Known: true, Unlisted: true, GivenUp: true}, at: began.Add(-time.Minute), gone: true, deleted: true},
-		{what: "a sandbox's record that was not loaded", kind: "sandboxes", record: Record{Known: true, Unlisted: true, GivenUp: true}, at: began.Add(-time.Minute), gone: true, deleted: true},
-		{what: "being made by this containerd", kind: "containers", record: Record{Known: true, Unlisted: true, GivenUp: true}, at: began.Add(time.Minute)},
-		{what: "just begun", kind: "containers", record: Record{Unlisted: true, GivenUp: true}, at: before.Add(time.Second)},
-		{what: "it runs still", kind: "containers", record: Record{Known: true, Task: true, Unlisted: true, GivenUp: true}, at: began.Add(-time.Minute)},
-		{what: "CRI lists it, and it has exited", kind: "containers", record: Record{Known: true, GivenUp: true}, at: began.Add(-time.Minute)},
+		{what: "no record of a container", kind: "containers", record: Record{Unlisted: true, EndedInCRI: true}, at: began.Add(time.Minute), gone: true},
+		{what: "no record of a sandbox", kind: "sandboxes", record: Record{Unlisted: true, EndedInCRI: true}, at: began.Add(time.Minute), gone: true},
+		{what: "image volumes of a sandbox without a record", kind: "image-volumes", record: Record{Unlisted: true, EndedInCRI: true}, at: began.Add(time.Minute), gone: true},
+		{what: "image volumes of a sandbox that CRI lists", kind: "image-volumes", record: Record{Known: true, EndedInCRI: true}, at: began.Add(-time.Minute)},
+		{what: "a record that was not loaded", kind: "containers", record: Record{Known: true, Unlisted: true, EndedInCRI: true}, at: began.Add(-time.Minute), gone: true, deleted: true},
+		{what: "a sandbox's record that was not loaded", kind: "sandboxes", record: Record{Known: true, Unlisted: true, EndedInCRI: true}, at: began.Add(-time.Minute), gone: true, deleted: true},
+		{what: "being made by this containerd", kind: "containers", record: Record{Known: true, Unlisted: true, EndedInCRI: true}, at: began.Add(time.Minute)},
+		{what: "just begun", kind: "containers", record: Record{Unlisted: true, EndedInCRI: true}, at: before.Add(time.Second)},
+		{what: "it runs still", kind: "containers", record: Record{Known: true, Task: true, Unlisted: true, EndedInCRI: true}, at: began.Add(-time.Minute)},
+		{what: "CRI lists it, and it has exited", kind: "containers", record: Record{Known: true, EndedInCRI: true}, at: began.Add(-time.Minute)},
 		{what: "CRI lists it, and has deleted the record", kind: "containers", record: Record{}, at: began.Add(-time.Minute)},
 		{what: "no answer", kind: "containers", fails: true, at: began.Add(-time.Minute)},
 	} {
@@ -105,7 +105,7 @@ func TestTheOldestDirectoryTellsTheAge(t *testing.T) {
 	}
 	var deleted []string
 	runtime := answers{deleted: &deleted, record: func(string, string) (Record, error) {
-		return Record{Known: true, Unlisted: true, GivenUp: true}, nil
+		return Record{Known: true, Unlisted: true, EndedInCRI: true}, nil
 	}}
 	got, err := s.CollectShims(t.Context(), runtime, allBefore(began, began))
 	if want := (CollectedShims{Directories: 1}); err != nil || got != want || len(deleted) != 1 || exists(dirs[0]) || exists(dirs[1]) {
@@ -130,7 +130,7 @@ func TestNothingIsDeletedAcrossAMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(shm, unix.MNT_DETACH) })
-	runtime := answers{record: func(string, string) (Record, error) { return Record{Unlisted: true, GivenUp: true}, nil }}
+	runtime := answers{record: func(string, string) (Record, error) { return Record{Unlisted: true, EndedInCRI: true}, nil }}
 	if got, err := s.CollectShims(t.Context(), runtime, allBefore(now.Add(time.Second), now)); err != nil || got != (CollectedShims{Directories: 1}) {
 		t.Errorf("got %+v, %v, want one directory", got, err)
 	}

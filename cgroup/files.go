@@ -61,13 +61,13 @@ func (t *Tree) files(l Limits) []file {
 	if l.PIDs > 0 {
 		add("pids", "pids.max", number(l.PIDs))
 	}
-	if l.AllPages {
+	if l.LimitAllHugePages {
 		limit := ".limit_in_bytes"
 		if v2 {
 			limit = ".max"
 		}
 		for _, size := range t.pageSizes {
-			name := "hugetlb." + hugepage.Name(size)
+			name := "hugetlb." + hugepage.CgroupName(size)
 			add("hugetlb", name+limit, number(l.HugePages[size]))
 			add("hugetlb", name+reserved+limit, number(l.HugePages[size]))
 		}

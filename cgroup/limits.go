@@ -45,9 +45,9 @@ type Limits struct {
 	Memory int64
 	PIDs   int64
 	// HugePages is the limit in bytes by page size in bytes. Sizes that it lacks
-	// are limited to 0 if AllPages is set, else left alone.
-	HugePages map[int64]int64
-	AllPages  bool
+	// are limited to 0 if LimitAllHugePages is set, else left alone.
+	HugePages         map[int64]int64
+	LimitAllHugePages bool
 }
 
 // PodLimits computes a pod's limits as upstream's ResourceConfigForPod does
@@ -68,7 +68,7 @@ func PodLimits(s Settings, p *v1.Pod) Limits {
 		cpuLimited = cpuLimited || !p.Spec.Resources.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited || !p.Spec.Resources.Limits.Memory().IsZero()
 	}
-	l := Limits{CPUShares: pod.MinCPUShares, PIDs: max(s.PodPIDs, 0), HugePages: hugePages(requests), AllPages: true}
+	l := Limits{CPUShares: pod.MinCPUShares, PIDs: max(s.PodPIDs, 0), HugePages: hugePages(requests), LimitAllHugePages: true}
 	class := pod.QOSClass(p)
 	if class == v1.PodQOSBestEffort {
 		return l
@@ -94,7 +94,7 @@ func rootLimits(list v1.ResourceList) Limits {
 	pids := list[ResourcePIDs]
 	return Limits{
 		CPUShares: pod.CPUShares(list.Cpu().MilliValue()), Memory: list.Memory().Value(), PIDs: pids.Value(),
-		HugePages: hugePages(list), AllPages: true,
+		HugePages: hugePages(list), LimitAllHugePages: true,
 	}
 }
 
@@ -108,7 +108,7 @@ func (s Settings) period() time.Duration {
 func hugePages(list v1.ResourceList) map[int64]int64 {
 	var pages map[int64]int64
 	for name, q := range list {
-		size, ok, err := hugepage.Size(name)
+		size, ok, err := hugepage.ResourceSize(name)
 		if !ok || err != nil {
 			continue // validation rejects a pod with an invalid one
 		}
@@ -120,9 +120,9 @@ func hugePages(list v1.ResourceList) map[int64]int64 {
 	return pages
 }
 
-// raised returns the greater of both in each field: the limits of a cgroup while
+// maxLimits returns the greater of both in each field: the limits of a cgroup while
 // those within it change from one to the other.
-func raised(from, to Limits) Limits {
+func maxLimits(from, to Limits) Limits {
 	out := to
 	out.CPUShares = max(from.CPUShares, to.CPUShares)
 	// No limit (-1, or not set) is greater than any.
@@ -139,7 +139,7 @@ func same(a, b Limits) bool {
 	pages := maps.Equal(a.HugePages, b.HugePages)
 	a.HugePages, b.HugePages = nil, nil
 	return pages && a.CPUShares == b.CPUShares && a.CPUQuota == b.CPUQuota && a.CPUPeriod == b.CPUPeriod &&
-		a.Memory == b.Memory && a.PIDs == b.PIDs && a.AllPages == b.AllPages
+		a.Memory == b.Memory && a.PIDs == b.PIDs && a.LimitAllHugePages == b.LimitAllHugePages
 }
 
 func weight(shares int64) int64 { return pod.CPUWeight(shares) }

@@ -32,18 +32,18 @@ type Tree struct {
 	units     units
 	pageSizes []int64
 
-	prepMu   sync.Mutex // held while the cgroups above the pods' are created
-	prepared bool       // guarded by prepMu
+	parentsMu    sync.Mutex // held while the cgroups above the pods' are created
+	parentsReady bool       // guarded by parentsMu
 
 	weightMu sync.Mutex // held while the weight of the burstable class is written
 
-	mu        sync.Mutex // guards what follows
-	pods      map[pod.UID]group
-	burstable int64 // shares last written; 0 if unknown
+	mu                     sync.Mutex // guards what follows
+	pods                   map[pod.UID]podState
+	writtenBurstableShares int64 // shares last written; 0 if unknown
 }
 
-// group is what this process has set on a pod's cgroup.
-type group struct {
+// podState is what this process has set on a pod's cgroup.
+type podState struct {
 	limits Limits
 	// burstableMilli is the pod's CPU request if its QoS class is Burstable.
 	burstableMilli int64
@@ -54,19 +54,19 @@ type group struct {
 func NewTree(facts Facts, driver Driver, root string, settings Settings) *Tree {
 	return &Tree{
 		facts: facts, driver: driver, root: root, settings: settings, units: &bus{},
-		pageSizes: slices.Sorted(maps.Keys(hugepage.OfKernel(hugepage.Dir))), pods: map[pod.UID]group{},
+		pageSizes: slices.Sorted(maps.Keys(hugepage.Reserved(hugepage.Dir))), pods: map[pod.UID]podState{},
 	}
 }
 
-func (t *Tree) known(uid pod.UID) (Limits, bool) {
+func (t *Tree) appliedLimits(uid pod.UID) (Limits, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g, ok := t.pods[uid]
 	return g.limits, ok
 }
 
-func (t *Tree) record(p *v1.Pod, l Limits) {
-	g := group{limits: l}
+func (t *Tree) recordLimits(p *v1.Pod, l Limits) {
+	g := podState{limits: l}
 	if pod.QOSClass(p) == v1.PodQOSBurstable {
 		requests := helper.PodRequests(p, helper.PodResourcesOptions{})
 		g.burstableMilli = requests.Cpu().MilliValue()
@@ -114,7 +114,7 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	}
 	t.mu.Lock()
 	delete(t.pods, uid)
-	used := t.burstable != 0
+	used := t.writtenBurstableShares != 0
 	t.mu.Unlock()
 	if used {
 		t.updateBurstableWeight(ctx)
@@ -143,15 +143,15 @@ func (t *Tree) RemoveRoot(ctx context.Context) error {
 		}
 	}
 	if t.driver == Systemd && errors.Join(errs...) == nil {
-		errs = append(errs, t.stopAbove(ctx))
+		errs = append(errs, t.stopParentSlices(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// stopAbove stops the slices above the pods' that are gone, lowest first. If the
+// stopParentSlices stops the slices above the pods' that are gone, lowest first. If the
 // directory of a slice cannot be removed, others use the slice, too. An existing
 // directory proves nothing: systemd recreates it when a slice below it stops.
-func (t *Tree) stopAbove(ctx context.Context) error {
+func (t *Tree) stopParentSlices(ctx context.Context) error {
 	var errs []error
 	above := append(levels(t.rootRel()), t.classPath(v1.PodQOSBurstable), t.classPath(v1.PodQOSBestEffort))
 	for _, rel := range slices.Backward(above) {

@@ -19,7 +19,7 @@ func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
 	if !ok {
 		return 0, errors.New("the kernel has no memory controller")
 	}
-	_, rel := t.place(p)
+	_, rel := t.podPath(p)
 	dir := filepath.Join(mount, rel)
 	if containerID != "" {
 		var err error
@@ -41,7 +41,7 @@ func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
 // MemoryLimit returns the current memory limit of a pod's cgroup and the one
 // that p specifies, in bytes; 0 means none.
 func (t *Tree) MemoryLimit(p *v1.Pod) (now, next int64) {
-	have, _ := t.known(p.UID)
+	have, _ := t.appliedLimits(p.UID)
 	return have.Memory, PodLimits(t.settings, p).Memory
 }
 

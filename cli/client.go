@@ -116,7 +116,7 @@ func decoded[T any](each func(T) error) func(func(any) error) error {
 
 // post requests a change, and decodes the response into v.
 func (c *client) post(ctx context.Context, path string, query url.Values, v any) error {
-	resp, err := c.ask(ctx, http.MethodPost, path, query)
+	resp, err := c.doOK(ctx, http.MethodPost, path, query)
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (c *client) post(ctx context.Context, path string, query url.Values, v any)
 	return nil
 }
 
-// asked sends a request and returns the response with any status. The caller closes its body.
-func (c *client) asked(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+// do sends a request and returns the response with any status. The caller closes its body.
+func (c *client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return nil, err
@@ -140,9 +140,9 @@ func (c *client) asked(ctx context.Context, method, path string, query url.Value
 	return resp, nil
 }
 
-// ask sends a request and returns a successful response. The caller closes its body.
-func (c *client) ask(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
-	resp, err := c.asked(ctx, method, path, query)
+// doOK sends a request and returns a successful response. The caller closes its body.
+func (c *client) doOK(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	resp, err := c.do(ctx, method, path, query)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values)
 // error. decode decodes the next response into its argument.
 func (c *client) get(ctx context.Context, path string, query url.Values, each func(decode func(any) error) error) error {
 	watch := query.Has("watch")
-	resp, err := c.ask(ctx, http.MethodGet, path, query)
+	resp, err := c.doOK(ctx, http.MethodGet, path, query)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, each fu
 		case ctx.Err() != nil:
 			return errInterrupted
 		case decodeErr != nil && watch:
-			return &ExitError{ExitNotServed, fmt.Errorf("the daemon at %s has stopped", c.socket)}
+			return &ExitError{ExitUnavailable, fmt.Errorf("the daemon at %s has stopped", c.socket)}
 		case decodeErr != nil:
 			return fmt.Errorf("read the daemon's response: %w", decodeErr)
 		case err != nil || !watch:
@@ -199,5 +199,5 @@ func (c *client) explain(err error) error {
 	default:
 		err = fmt.Errorf("query the daemon at %s: %w", c.socket, err)
 	}
-	return &ExitError{ExitNotServed, err}
+	return &ExitError{ExitUnavailable, err}
 }

@@ -33,30 +33,30 @@ type CopyOptions struct {
 	Retries int
 }
 
-// place is the location of a file: in a pod, or here if pod is empty.
-type place struct{ pod, path string }
+// fileSpec is the location of a file: in a pod, or here if pod is empty.
+type fileSpec struct{ pod, path string }
 
-func parsePlace(text string) (place, error) {
+func parseFileSpec(text string) (fileSpec, error) {
 	pod, in, remote := strings.Cut(text, ":")
 	switch {
 	case !remote || strings.HasPrefix(text, "/") || strings.HasPrefix(text, "."):
 		if text == "" {
-			return place{}, UsageErrorf("give a path")
+			return fileSpec{}, UsageErrorf("give a path")
 		}
-		return place{path: text}, nil
+		return fileSpec{path: text}, nil
 	case pod == "" || in == "" || strings.Count(pod, "/") > 1:
-		return place{}, UsageErrorf("%q: give [[NAMESPACE/]POD:]PATH, a path of this machine with a colon as ./PATH", printable(text))
+		return fileSpec{}, UsageErrorf("%q: give [[NAMESPACE/]POD:]PATH, a path of this machine with a colon as ./PATH", printable(text))
 	}
-	return place{pod, in}, nil
+	return fileSpec{pod, in}, nil
 }
 
 // Run copies. It reports skipped files on errs.
 func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
-	from, err := parsePlace(o.From)
+	from, err := parseFileSpec(o.From)
 	if err != nil {
 		return err
 	}
-	to, err := parsePlace(o.To)
+	to, err := parseFileSpec(o.To)
 	if err != nil {
 		return err
 	}
@@ -78,16 +78,16 @@ func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 	} else {
 		err = o.download(ctx, t, from.path, to.path, errs)
 	}
-	if noProgram(err) {
+	if isProgramMissing(err) {
 		err = fmt.Errorf("%w: podd cp runs tar in the container, whose image has none", err)
 	}
 	return err
 }
 
-// noProgram reports whether a command did not run because the container has no such program.
+// isProgramMissing reports whether a command did not run because the container has no such program.
 // The runtime's error comes over a session as text, in the words of Go's os/exec, which runc
 // and crun use.
-func noProgram(err error) bool {
+func isProgramMissing(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
 
@@ -100,11 +100,11 @@ type target struct {
 // target finds a container of a pod. If there is a choice, it reports on errs which one it
 // took.
 func (c *client) target(ctx context.Context, podName, namespace, container string, errs io.Writer) (*target, error) {
-	info, err := c.onePod(ctx, podName, namespace)
+	info, err := c.selectPod(ctx, podName, namespace)
 	if err != nil {
 		return nil, err
 	}
-	if container, err = oneContainer(info, container, errs); err != nil {
+	if container, err = selectContainer(info, container, errs); err != nil {
 		return nil, err
 	}
 	return &target{c, sessionPath(info, container)}, nil
@@ -117,8 +117,8 @@ func sessionPath(info server.PodInfo, container string) string {
 
 // run runs a command to its end. If the command fails, the error includes its standard error.
 func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...string) error {
-	said := &head{}
-	session := &command{stdin: in, stdout: out, stderr: said, outcomeWithin: 2 * time.Second}
+	said := &limitedBuffer{}
+	session := &commandSession{stdin: in, stdout: out, stderr: said, outcomeTimeout: 2 * time.Second}
 	conn, err := t.client.open(ctx, "/exec"+t.path, commandProtocol, session.query(url.Values{"command": words}))
 	if err != nil {
 		return err
@@ -137,21 +137,21 @@ func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...
 
 // commandError is the failure of a command that podd ran for its own purpose.
 type commandError struct {
-	name, how, said string
-	exited          bool // the exit code is known
+	name, how, stderr string
+	exited            bool // the exit code is known
 }
 
 func (e *commandError) Error() string {
-	if e.said == "" {
+	if e.stderr == "" {
 		return e.name + " in the container " + e.how
 	}
-	return fmt.Sprintf("%s in the container %s: %s", e.name, e.how, printable(e.said))
+	return fmt.Sprintf("%s in the container %s: %s", e.name, e.how, printable(e.stderr))
 }
 
-// head keeps the beginning of the text written to it.
-type head struct{ text []byte }
+// limitedBuffer keeps the beginning of the text written to it.
+type limitedBuffer struct{ text []byte }
 
-func (h *head) Write(p []byte) (int, error) {
+func (h *limitedBuffer) Write(p []byte) (int, error) {
 	h.text = append(h.text, p[:min(len(p), 1024-len(h.text))]...)
 	return len(p), nil
 }
@@ -258,7 +258,7 @@ func (o *CopyOptions) download(ctx context.Context, t *target, from, to string, 
 	in, out := io.Pipe()
 	ran := make(chan error, 1)
 	go func() {
-		err := o.resuming(ctx, from, out, errs, func(to io.Writer, words ...string) error { return t.run(ctx, nil, to, words...) })
+		err := o.tarWithRetries(ctx, from, out, errs, func(to io.Writer, words ...string) error { return t.run(ctx, nil, to, words...) })
 		_ = out.CloseWithError(err)
 		ran <- err
 	}()
@@ -280,22 +280,22 @@ const (
 	// fromByte makes tar write its archive again, and passes on the part from a given byte on;
 	// the first byte is 1. It fails if tar does, where the shell can do that.
 	fromByte = `(set -o pipefail) 2>/dev/null && set -o pipefail; tar cf - "$1" | tail -c "+$2"`
-	// beforeRetry is how long podd cp waits after a session that delivered nothing: podd may be
+	// retryPause is how long podd cp waits after a session that delivered nothing: podd may be
 	// starting.
-	beforeRetry = time.Second
+	retryPause = time.Second
 )
 
-// resuming makes tar in the container write an archive to a writer. If the session breaks off,
+// tarWithRetries makes tar in the container write an archive to a writer. If the session breaks off,
 // it resumes at that point, up to Retries times, like kubectl. The archive is the same again
 // only if the files have not changed. It does not retry when tar itself fails, or when podd
 // refuses the request.
-func (o *CopyOptions) resuming(ctx context.Context, from string, to, errs io.Writer, run func(to io.Writer, words ...string) error) error {
+func (o *CopyOptions) tarWithRetries(ctx context.Context, from string, to, errs io.Writer, run func(to io.Writer, words ...string) error) error {
 	counted := &counter{to: to}
 	words := []string{"tar", "cf", "-", from}
 	for retry := 1; ; retry++ {
 		before := counted.n
 		err := run(counted, words...)
-		if err == nil || ctx.Err() != nil || !brokeOff(err) || o.Retries >= 0 && retry > o.Retries {
+		if err == nil || ctx.Err() != nil || !isSessionLost(err) || o.Retries >= 0 && retry > o.Retries {
 			return err
 		}
 		if counted.n > 0 {
@@ -308,7 +308,7 @@ func (o *CopyOptions) resuming(ctx context.Context, from string, to, errs io.Wri
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(beforeRetry):
+		case <-time.After(retryPause):
 		}
 	}
 }
@@ -320,10 +320,10 @@ func (o *CopyOptions) ofRetries(n int) string {
 	return fmt.Sprintf("%d of %d", n, o.Retries)
 }
 
-// brokeOff reports whether the session failed, as opposed to the request or the command.
-func brokeOff(err error) bool {
+// isSessionLost reports whether the session failed, as opposed to the request or the command.
+func isSessionLost(err error) bool {
 	var failed *commandError
-	var refused answer
+	var refused responseError
 	return !(errors.As(err, &failed) && failed.exited) && !errors.As(err, &refused)
 }
 

@@ -18,16 +18,16 @@ import (
 )
 
 func TestPlacesOfFiles(t *testing.T) {
-	for text, want := range map[string]place{
+	for text, want := range map[string]fileSpec{
 		"web:/etc/hosts": {"web", "/etc/hosts"}, "shop/web:a b": {"shop/web", "a b"}, "web:a:b": {"web", "a:b"},
 		"/etc/a:b": {"", "/etc/a:b"}, "./a:b": {"", "./a:b"}, "plain": {"", "plain"}, "../x:y": {"", "../x:y"},
 	} {
-		if got, err := parsePlace(text); err != nil || got != want {
+		if got, err := parseFileSpec(text); err != nil || got != want {
 			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", ":x", "web:", "a/b/c:x"} {
-		if got, err := parsePlace(text); err == nil {
+		if got, err := parseFileSpec(text); err == nil {
 			t.Errorf("%q: got %+v, want an error", text, got)
 		}
 	}
@@ -184,16 +184,16 @@ func TestACopyResumesWhereItsSessionBrokeOff(t *testing.T) {
 		"once too often":      {retries: 1, breaks: []int{1000, 1}, want: broken, told: "broken: resuming at byte 1000 (retry 1 of 1)\n"},
 		"as often as it must": {retries: -1, breaks: []int{512, 512, 40000}, told: "broken: resuming at byte 512 (retry 1)\nbroken: resuming at byte 1024 (retry 2)\nbroken: resuming at byte 41024 (retry 3)\n"},
 		"nothing came":        {retries: -1, breaks: []int{0}, told: "broken: resuming at byte 0 (retry 1)\n"},
-		"podd has just begun": {retries: -1, breaks: []int{512, 0}, how: notYet("starting"), told: "starting: resuming at byte 512 (retry 1)\nstarting: resuming at byte 512 (retry 2)\n"},
+		"podd has just begun": {retries: -1, breaks: []int{512, 0}, how: notReadyError("starting"), told: "starting: resuming at byte 512 (retry 1)\nstarting: resuming at byte 512 (retry 2)\n"},
 		"tar's own failure":   {retries: -1, last: final, want: final},
-		"a refusal":           {retries: -1, last: answer("no such pod"), want: answer("no such pod")},
+		"a refusal":           {retries: -1, last: responseError("no such pod"), want: responseError("no such pod")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got, errs bytes.Buffer
 				o := &CopyOptions{Retries: tt.retries}
 				attempt := 0
-				err := o.resuming(t.Context(), dir, &got, &errs, func(to io.Writer, words ...string) error {
+				err := o.tarWithRetries(t.Context(), dir, &got, &errs, func(to io.Writer, words ...string) error {
 					out, err := exec.Command(words[0], words[1:]...).Output()
 					if err != nil {
 						t.Fatalf("%q: %v", words, err)
@@ -217,7 +217,7 @@ func TestACopyResumesWhereItsSessionBrokeOff(t *testing.T) {
 }
 
 func TestACommandWhoseOutcomeIsNotToldHasNotSucceeded(t *testing.T) {
-	if err := readOutcome(strings.NewReader("")); !errors.Is(err, errBrokenOff) {
+	if err := readOutcome(strings.NewReader("")); !errors.Is(err, errSessionLost) {
 		t.Errorf("got %v", err)
 	}
 	if err := readOutcome(strings.NewReader(`{"metadata":{},"status":"Success"}`)); err != nil {
@@ -227,11 +227,11 @@ func TestACommandWhoseOutcomeIsNotToldHasNotSucceeded(t *testing.T) {
 
 func TestAProgramThatTheImageDoesNotHaveIsKnownByTheTextOfOSExec(t *testing.T) {
 	_, err := exec.LookPath("podd-has-no-such-program")
-	if !noProgram(fmt.Errorf("OCI runtime exec failed: %v", err)) {
+	if !isProgramMissing(fmt.Errorf("OCI runtime exec failed: %v", err)) {
 		t.Errorf("%v: it is not recognized", err)
 	}
 	for _, other := range []error{nil, errors.New("permission denied"), errors.New("no such file or directory")} {
-		if noProgram(other) {
+		if isProgramMissing(other) {
 			t.Errorf("%v: it is taken for one", other)
 		}
 	}

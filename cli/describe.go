@@ -48,7 +48,7 @@ func (o *DescribeOptions) Run(ctx context.Context, out io.Writer) error {
 		if i > 0 {
 			fmt.Fprint(out, "\n\n")
 		}
-		d, err := c.describe(ctx, info, all)
+		d, err := c.fetchDescription(ctx, info, all)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (o *DescribeOptions) find(all server.Listing, names []podName) (server.List
 	for _, name := range names {
 		pods := name.find(all.Pods)
 		if len(pods) == 0 {
-			return found, name.missing(all)
+			return found, name.notFound(all)
 		}
 		for _, info := range pods {
 			if !slices.ContainsFunc(found.Pods, func(f server.PodInfo) bool { return f.Pod.UID == info.Pod.UID }) {
@@ -82,7 +82,7 @@ func (o *DescribeOptions) find(all server.Listing, names []podName) (server.List
 
 // encode writes the output for programs, like podd ps --events but for any number of pods.
 func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, found server.Listing) error {
-	answer := described{podList(found), []v1.Event{}}
+	answer := podsWithEvents{podList(found), []v1.Event{}}
 	for _, info := range found.Pods {
 		events, err := c.listEvents(ctx, nameOf(info.Pod))
 		if err != nil {
@@ -93,8 +93,8 @@ func (o *DescribeOptions) encode(ctx context.Context, c *client, out io.Writer, 
 	return WriteObject(out, o.Output, answer)
 }
 
-// describe fetches the other data that podd describe shows about a pod.
-func (c *client) describe(ctx context.Context, info server.PodInfo, all server.Listing) (*description, error) {
+// fetchDescription fetches the other data that podd describe shows about a pod.
+func (c *client) fetchDescription(ctx context.Context, info server.PodInfo, all server.Listing) (*description, error) {
 	name := nameOf(info.Pod)
 	d := &description{PodInfo: info, now: time.Now()}
 	var err error

@@ -12,32 +12,32 @@ import (
 	"podd/internal/pod"
 )
 
-// containers writes the containers of one kind, with their statuses.
-func (d *description) containers(s *sheet, title string, all []v1.Container, statuses []v1.ContainerStatus) {
+// writeContainers writes the containers of one kind, with their statuses.
+func (d *description) writeContainers(s *sheet, title string, all []v1.Container, statuses []v1.ContainerStatus) {
 	if len(all) == 0 {
 		return
 	}
 	s.line(0, title+":")
 	for i := range all {
 		c := &all[i]
-		status := pod.StatusIn(statuses, c.Name)
+		status := pod.FindContainerStatus(statuses, c.Name)
 		s.line(1, c.Name+":")
-		origin(s, c, status)
-		texts(s, "Command", c.Command)
-		texts(s, "Args", c.Args)
+		writeImageAndPorts(s, c, status)
+		writeWords(s, "Command", c.Command)
+		writeWords(s, "Args", c.Args)
 		if status != nil {
-			d.containerState(s, status)
-			devices(s, status)
+			d.writeContainerState(s, status)
+			writeDevices(s, status)
 		}
-		resources(s, 2, &c.Resources)
-		probes(s, c)
-		d.environment(s, c)
-		mounts(s, c)
+		writeResources(s, 2, &c.Resources)
+		writeProbes(s, c)
+		d.writeEnvironment(s, c)
+		writeMounts(s, c)
 	}
 }
 
-// origin writes the container's ID, image and ports.
-func origin(s *sheet, c *v1.Container, status *v1.ContainerStatus) {
+// writeImageAndPorts writes the container's ID, image and ports.
+func writeImageAndPorts(s *sheet, c *v1.Container, status *v1.ContainerStatus) {
 	if status != nil {
 		s.field(2, "Container ID", status.ContainerID)
 	}
@@ -80,9 +80,9 @@ func seccompProfile(s *sheet, level int, profile *v1.SeccompProfile) {
 	}
 }
 
-// texts writes the words of a command line, one per line. A word with line breaks takes several
+// writeWords writes the words of a command line, one per line. A word with line breaks takes several
 // lines.
-func texts(s *sheet, title string, all []string) {
+func writeWords(s *sheet, title string, all []string) {
 	if len(all) == 0 {
 		return
 	}
@@ -94,12 +94,12 @@ func texts(s *sheet, title string, all []string) {
 	}
 }
 
-// containerState writes the container's state and how the previous one ended. Unlike kubectl,
+// writeContainerState writes the container's state and how the previous one ended. Unlike kubectl,
 // it also writes what the container waits for or why it is not ready.
-func (d *description) containerState(s *sheet, status *v1.ContainerStatus) {
-	state(s, "State", status.State)
+func (d *description) writeContainerState(s *sheet, status *v1.ContainerStatus) {
+	writeState(s, "State", status.State)
 	if status.LastTerminationState.Terminated != nil {
-		state(s, "Last State", status.LastTerminationState)
+		writeState(s, "Last State", status.LastTerminationState)
 	}
 	ready := "False"
 	if status.Ready {
@@ -110,11 +110,11 @@ func (d *description) containerState(s *sheet, status *v1.ContainerStatus) {
 	s.field(2, "Restart Count", fmt.Sprint(status.RestartCount))
 }
 
-func state(s *sheet, title string, state v1.ContainerState) {
+func writeState(s *sheet, title string, state v1.ContainerState) {
 	switch {
 	case state.Running != nil:
 		s.field(2, title, "Running")
-		s.field(3, "Started", stamp(state.Running.StartedAt))
+		s.field(3, "Started", formatTime(state.Running.StartedAt))
 	case state.Terminated != nil:
 		end := state.Terminated
 		s.field(2, title, "Terminated")
@@ -124,8 +124,8 @@ func state(s *sheet, title string, state v1.ContainerState) {
 		if end.Signal > 0 {
 			s.field(3, "Signal", fmt.Sprint(end.Signal))
 		}
-		s.field(3, "Started", stamp(end.StartedAt))
-		s.field(3, "Finished", stamp(end.FinishedAt))
+		s.field(3, "Started", formatTime(end.StartedAt))
+		s.field(3, "Finished", formatTime(end.FinishedAt))
 	default:
 		s.field(2, title, "Waiting")
 		if state.Waiting != nil {
@@ -135,7 +135,7 @@ func state(s *sheet, title string, state v1.ContainerState) {
 	}
 }
 
-func resources(s *sheet, level int, r *v1.ResourceRequirements) {
+func writeResources(s *sheet, level int, r *v1.ResourceRequirements) {
 	list := func(title string, all v1.ResourceList) {
 		if len(all) == 0 {
 			return
@@ -150,9 +150,9 @@ func resources(s *sheet, level int, r *v1.ResourceRequirements) {
 	list("Requests", r.Requests)
 }
 
-// devices writes the devices that the container got from device plugins and through
+// writeDevices writes the devices that the container got from device plugins and through
 // ResourceClaims. kubectl does not show these.
-func devices(s *sheet, status *v1.ContainerStatus) {
+func writeDevices(s *sheet, status *v1.ContainerStatus) {
 	if len(status.AllocatedResourcesStatus) == 0 {
 		return
 	}
@@ -170,18 +170,18 @@ func devices(s *sheet, status *v1.ContainerStatus) {
 	}
 }
 
-func probes(s *sheet, c *v1.Container) {
+func writeProbes(s *sheet, c *v1.Container) {
 	for _, of := range []struct {
 		title string
 		probe *v1.Probe
 	}{{"Liveness", c.LivenessProbe}, {"Readiness", c.ReadinessProbe}, {"Startup", c.StartupProbe}} {
 		if of.probe != nil {
-			s.field(2, of.title, oneLine(probe(of.probe)))
+			s.field(2, of.title, oneLine(formatProbe(of.probe)))
 		}
 	}
 }
 
-func probe(p *v1.Probe) string {
+func formatProbe(p *v1.Probe) string {
 	numbers := fmt.Sprintf("delay=%ds timeout=%ds period=%ds #success=%d #failure=%d",
 		p.InitialDelaySeconds, p.TimeoutSeconds, p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold)
 	switch {
@@ -203,8 +203,8 @@ func probe(p *v1.Probe) string {
 	return "unknown " + numbers
 }
 
-// mounts writes the container's mounts, sorted by path.
-func mounts(s *sheet, c *v1.Container) {
+// writeMounts writes the container's mounts, sorted by path.
+func writeMounts(s *sheet, c *v1.Container) {
 	s.heading(2, "Mounts", len(c.VolumeMounts) == 0)
 	byPath := func(a, b v1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) }
 	for _, m := range slices.SortedFunc(slices.Values(c.VolumeMounts), byPath) {

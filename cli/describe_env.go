@@ -11,9 +11,9 @@ import (
 	"podd/internal/pod"
 )
 
-// environment writes a container's variables as the manifest has them: literal values, and the
+// writeEnvironment writes a container's variables as the manifest has them: literal values, and the
 // sources of all others. It never reads a Secret.
-func (d *description) environment(s *sheet, c *v1.Container) {
+func (d *description) writeEnvironment(s *sheet, c *v1.Container) {
 	if len(c.EnvFrom) > 0 {
 		s.line(2, "Environment Variables from:")
 	}
@@ -21,9 +21,9 @@ func (d *description) environment(s *sheet, c *v1.Container) {
 		kind, name, optional := "ConfigMap", "", false
 		switch {
 		case from.ConfigMapRef != nil:
-			name, optional = from.ConfigMapRef.Name, isSet(from.ConfigMapRef.Optional)
+			name, optional = from.ConfigMapRef.Name, isTrue(from.ConfigMapRef.Optional)
 		case from.SecretRef != nil:
-			kind, name, optional = "Secret", from.SecretRef.Name, isSet(from.SecretRef.Optional)
+			kind, name, optional = "Secret", from.SecretRef.Name, isTrue(from.SecretRef.Optional)
 		}
 		if from.Prefix != "" {
 			kind += " with prefix '" + from.Prefix + "'"
@@ -48,33 +48,33 @@ func (d *description) environment(s *sheet, c *v1.Container) {
 
 func optionality(optional bool) string { return fmt.Sprintf("Optional: %t", optional) }
 
-func isSet(b *bool) bool { return b != nil && *b }
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // valueFrom returns the value if the pod itself has it, and its source otherwise. note says
 // whether it is optional.
 func (d *description) valueFrom(c *v1.Container, from *v1.EnvVarSource) (value, note string) {
 	switch {
 	case from.FieldRef != nil:
-		return fmt.Sprintf("%s (%s:%s)", field(d.Pod, from.FieldRef.FieldPath), from.FieldRef.APIVersion, from.FieldRef.FieldPath), ""
+		return fmt.Sprintf("%s (%s:%s)", fieldRefValue(d.Pod, from.FieldRef.FieldPath), from.FieldRef.APIVersion, from.FieldRef.FieldPath), ""
 	case from.ResourceFieldRef != nil:
-		return fmt.Sprintf("%s (%s)", amount(d.Pod, c, from.ResourceFieldRef), from.ResourceFieldRef.Resource), ""
+		return fmt.Sprintf("%s (%s)", resourceFieldRefValue(d.Pod, c, from.ResourceFieldRef), from.ResourceFieldRef.Resource), ""
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		return fmt.Sprintf("<set to the key '%s' in secret '%s'>", ref.Key, ref.Name), optionality(isSet(ref.Optional))
+		return fmt.Sprintf("<set to the key '%s' in secret '%s'>", ref.Key, ref.Name), optionality(isTrue(ref.Optional))
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		return fmt.Sprintf("<set to the key '%s' of config map '%s'>", ref.Key, ref.Name), optionality(isSet(ref.Optional))
+		return fmt.Sprintf("<set to the key '%s' of config map '%s'>", ref.Key, ref.Name), optionality(isTrue(ref.Optional))
 	case from.FileKeyRef != nil:
 		ref := from.FileKeyRef
-		return fmt.Sprintf("<set to the key '%s' in file '%s' of volume '%s'>", ref.Key, ref.Path, ref.VolumeName), optionality(isSet(ref.Optional))
+		return fmt.Sprintf("<set to the key '%s' in file '%s' of volume '%s'>", ref.Key, ref.Path, ref.VolumeName), optionality(isTrue(ref.Optional))
 	}
 	return "<unknown>", ""
 }
 
-// field resolves a field of the downward API: from the pod, or its newest status
+// fieldRefValue resolves a field of the downward API: from the pod, or its newest status
 // for addresses.
-func field(p *v1.Pod, path string) string {
-	if value, ok := pod.Field(p, path); ok {
+func fieldRefValue(p *v1.Pod, path string) string {
+	if value, ok := pod.FieldPathValue(p, path); ok {
 		return value
 	}
 	var all []string
@@ -95,8 +95,8 @@ func field(p *v1.Pod, path string) string {
 	return strings.Join(all, ",")
 }
 
-// amount returns a request or limit in units of the divisor, rounded up.
-func amount(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector) string {
+// resourceFieldRefValue returns a request or limit in units of the divisor, rounded up.
+func resourceFieldRefValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector) string {
 	if ref.ContainerName != "" {
 		if c, _ = pod.ContainerSpec(&p.Spec, ref.ContainerName); c == nil {
 			return ""

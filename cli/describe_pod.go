@@ -33,17 +33,17 @@ type description struct {
 // adds podd's own fields: the manifest and its problems.
 func (d *description) write(w io.Writer) error {
 	s := newSheet()
-	d.header(s)
-	d.state(s)
+	d.writeHeader(s)
+	d.writeStatus(s)
 	p := d.Pod
-	d.containers(s, "Init Containers", p.Spec.InitContainers, p.Status.InitContainerStatuses)
-	d.containers(s, "Containers", p.Spec.Containers, p.Status.ContainerStatuses)
+	d.writeContainers(s, "Init Containers", p.Spec.InitContainers, p.Status.InitContainerStatuses)
+	d.writeContainers(s, "Containers", p.Spec.Containers, p.Status.ContainerStatuses)
 	var ephemeral []v1.Container
 	for i := range p.Spec.EphemeralContainers {
 		ephemeral = append(ephemeral, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
-	d.containers(s, "Ephemeral Containers", ephemeral, p.Status.EphemeralContainerStatuses)
-	d.conditions(s)
+	d.writeContainers(s, "Ephemeral Containers", ephemeral, p.Status.EphemeralContainerStatuses)
+	d.writeConditions(s)
 	d.writeVolumes(s)
 	s.field(0, "QoS Class", string(pod.QOSClass(p)))
 	s.values(0, "Node-Selectors", pairs(p.Spec.NodeSelector))
@@ -60,8 +60,8 @@ func (d *description) write(w io.Writer) error {
 	return s.writeTo(w)
 }
 
-// header writes the pod's identity and node.
-func (d *description) header(s *sheet) {
+// writeHeader writes the pod's identity and node.
+func (d *description) writeHeader(s *sheet) {
 	p := d.Pod
 	s.field(0, "Name", p.Name)
 	s.field(0, "Namespace", p.Namespace)
@@ -79,16 +79,16 @@ func (d *description) header(s *sheet) {
 	}
 	s.field(0, "Node", node)
 	if p.Status.StartTime != nil {
-		s.field(0, "Start Time", stamp(*p.Status.StartTime))
+		s.field(0, "Start Time", formatTime(*p.Status.StartTime))
 	}
 	s.values(0, "Labels", pairs(p.Labels))
 	s.values(0, "Annotations", annotations(p.Annotations))
 }
 
-// state writes the pod's status and its addresses.
-func (d *description) state(s *sheet) {
+// writeStatus writes the pod's status and its addresses.
+func (d *description) writeStatus(s *sheet) {
 	p := d.Pod
-	if p.DeletionTimestamp != nil && !pod.Over(p.Status.Phase) {
+	if p.DeletionTimestamp != nil && !pod.IsPhaseTerminal(p.Status.Phase) {
 		s.field(0, "Status", "Terminating (lasts "+d.since(*p.DeletionTimestamp)+")")
 		if grace := p.DeletionGracePeriodSeconds; grace != nil {
 			s.field(0, "Termination Grace Period", fmt.Sprintf("%ds", *grace))
@@ -113,12 +113,12 @@ func (d *description) state(s *sheet) {
 	}
 	if p.Spec.Resources != nil {
 		s.heading(0, "Resources", false)
-		resources(s, 1, p.Spec.Resources)
+		writeResources(s, 1, p.Spec.Resources)
 	}
 }
 
-// conditions writes kubectl's two columns, and the reason of each condition.
-func (d *description) conditions(s *sheet) {
+// writeConditions writes kubectl's two columns, and the reason of each condition.
+func (d *description) writeConditions(s *sheet) {
 	p := d.Pod
 	if len(p.Spec.ReadinessGates) > 0 {
 		s.heading(0, "Readiness Gates", false)
@@ -177,7 +177,7 @@ func (d *description) since(t metav1.Time) string {
 	return duration.HumanDuration(d.now.Sub(t.Time))
 }
 
-func stamp(t metav1.Time) string {
+func formatTime(t metav1.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
 	}

@@ -122,8 +122,8 @@ func TestANameThatNoPodHasIsAPrefix(t *testing.T) {
 
 func TestDescribeNamesDevicesAndTheirHealth(t *testing.T) {
 	s := newSheet()
-	devices(s, &v1.ContainerStatus{})
-	devices(s, &v1.ContainerStatus{AllocatedResourcesStatus: []v1.ResourceStatus{{
+	writeDevices(s, &v1.ContainerStatus{})
+	writeDevices(s, &v1.ContainerStatus{AllocatedResourcesStatus: []v1.ResourceStatus{{
 		Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a\n\x1b[31m", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "b", Health: v1.ResourceHealthStatusUnknown, Message: new("hot\n\x1b[31m")}},
 	}}})
 	var out strings.Builder

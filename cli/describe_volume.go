@@ -61,9 +61,9 @@ func (s *sheet) volume(v *v1.Volume) {
 		}
 		s.source("EmptyDir (a temporary directory that shares a pod's lifetime)", "Medium", string(v.EmptyDir.Medium), "SizeLimit", limit)
 	case v.Secret != nil:
-		s.source("Secret (a volume populated by a Secret)", "SecretName", v.Secret.SecretName, "Optional", yes(v.Secret.Optional))
+		s.source("Secret (a volume populated by a Secret)", "SecretName", v.Secret.SecretName, "Optional", formatBool(v.Secret.Optional))
 	case v.ConfigMap != nil:
-		s.source("ConfigMap (a volume populated by a ConfigMap)", "Name", v.ConfigMap.Name, "Optional", yes(v.ConfigMap.Optional))
+		s.source("ConfigMap (a volume populated by a ConfigMap)", "Name", v.ConfigMap.Name, "Optional", formatBool(v.ConfigMap.Optional))
 	case v.DownwardAPI != nil:
 		s.source("DownwardAPI (a volume populated by information about the pod)")
 		s.items(v.DownwardAPI.Items)
@@ -77,12 +77,12 @@ func (s *sheet) volume(v *v1.Volume) {
 	case v.NFS != nil:
 		s.source("NFS (an NFS mount that lasts the lifetime of a pod)", "Server", v.NFS.Server, "Path", v.NFS.Path, "ReadOnly", fmt.Sprint(v.NFS.ReadOnly))
 	default:
-		s.claimed(v)
+		s.provisionedVolume(v)
 	}
 }
 
-// claimed writes the kinds of volumes that are provisioned elsewhere.
-func (s *sheet) claimed(v *v1.Volume) {
+// provisionedVolume writes the kinds of volumes that are provisioned elsewhere.
+func (s *sheet) provisionedVolume(v *v1.Volume) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		claim := v.PersistentVolumeClaim
@@ -92,7 +92,7 @@ func (s *sheet) claimed(v *v1.Volume) {
 		if v.CSI.FSType != nil {
 			fsType = *v.CSI.FSType
 		}
-		s.source("CSI (a Container Storage Interface (CSI) volume source)", "Driver", v.CSI.Driver, "FSType", fsType, "ReadOnly", yes(v.CSI.ReadOnly))
+		s.source("CSI (a Container Storage Interface (CSI) volume source)", "Driver", v.CSI.Driver, "FSType", fsType, "ReadOnly", formatBool(v.CSI.ReadOnly))
 		s.values(2, "VolumeAttributes", pairs(v.CSI.VolumeAttributes))
 	case v.Ephemeral != nil:
 		s.source("EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)")
@@ -110,7 +110,7 @@ func (s *sheet) source(kind string, fields ...string) {
 	}
 }
 
-func yes(b *bool) string { return fmt.Sprint(isSet(b)) }
+func formatBool(b *bool) string { return fmt.Sprint(isTrue(b)) }
 
 func (s *sheet) items(all []v1.DownwardAPIVolumeFile) {
 	s.heading(2, "Items", false)
@@ -128,10 +128,10 @@ func (s *sheet) projection(source *v1.VolumeProjection) {
 	switch {
 	case source.Secret != nil:
 		s.field(2, "SecretName", source.Secret.Name)
-		s.field(2, "Optional", yes(source.Secret.Optional))
+		s.field(2, "Optional", formatBool(source.Secret.Optional))
 	case source.ConfigMap != nil:
 		s.field(2, "ConfigMapName", source.ConfigMap.Name)
-		s.field(2, "Optional", yes(source.ConfigMap.Optional))
+		s.field(2, "Optional", formatBool(source.ConfigMap.Optional))
 	case source.DownwardAPI != nil:
 		s.field(2, "DownwardAPI", "true")
 	case source.ServiceAccountToken != nil:

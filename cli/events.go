@@ -33,12 +33,12 @@ func (o *EventsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 		return err
 	}
 	c := newClient(o.StateDir)
-	p := eventPrinter{EventsOptions: o, name: name, shown: map[string]int32{}, table: table{width: widthOf(out)}}
+	p := eventPrinter{EventsOptions: o, name: name, shownCounts: map[string]int32{}, table: table{width: widthOf(out)}}
 	checked := false
 	return c.events(ctx, name, o.Watch, func(list v1.EventList) error {
 		if len(list.Items) == 0 && name.name != "" && !checked {
 			checked = true
-			if err := c.exists(ctx, name); err != nil && !o.Watch {
+			if err := c.checkPodExists(ctx, name); err != nil && !o.Watch {
 				return err
 			} else if err != nil {
 				fmt.Fprintf(errOut, "%v; waiting for one\n", err)
@@ -48,8 +48,8 @@ func (o *EventsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	})
 }
 
-// exists returns an error with suggestions if there is no pod of that name.
-func (c *client) exists(ctx context.Context, name podName) error {
+// checkPodExists returns an error with suggestions if there is no pod of that name.
+func (c *client) checkPodExists(ctx context.Context, name podName) error {
 	l, err := c.listPods(ctx)
 	if err != nil {
 		return err
@@ -57,20 +57,20 @@ func (c *client) exists(ctx context.Context, name podName) error {
 	if slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return name.matches(i.Pod) }) {
 		return nil
 	}
-	return name.missing(l)
+	return name.notFound(l)
 }
 
 // eventPrinter prints the daemon's responses one after the other.
 type eventPrinter struct {
 	*EventsOptions
-	name   podName
-	shown  map[string]int32 // by name: the count last shown
-	headed bool             // the heading is printed
-	table  table
+	name        podName
+	shownCounts map[string]int32 // by name: the count last shown
+	headed      bool             // the heading is printed
+	table       table
 }
 
 func (p *eventPrinter) print(out io.Writer, list v1.EventList) error {
-	fresh := freshEvents(list.Items, p.shown)
+	fresh := freshEvents(list.Items, p.shownCounts)
 	switch {
 	case p.Output != "" && !p.Watch:
 		return WriteObject(out, p.Output, list)
@@ -124,14 +124,14 @@ func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
 			last = fmt.Sprintf("%s (x%d over %s)", last, e.Count, duration.HumanDuration(now.Sub(e.FirstTimestamp.Time)))
 		}
 		rows = append(rows, []string{last, e.Type, printable(e.Reason),
-			printable(e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + container(e)), oneLine(e.Message)})
+			printable(e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + containerSuffix(e)), oneLine(e.Message)})
 	}
 	return rows
 }
 
-// container returns "/name" of the container that an event is about, if any.
-func container(e *v1.Event) string {
-	if name := events.ContainerOf(e); name != "" {
+// containerSuffix returns "/name" of the container that an event is about, if any.
+func containerSuffix(e *v1.Event) string {
+	if name := events.ContainerName(e); name != "" {
 		return "/" + name
 	}
 	return ""

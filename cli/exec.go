@@ -38,7 +38,7 @@ type Streams struct {
 // an ExitError with the command's own code.
 func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
 	c := newClient(o.StateDir)
-	info, err := c.onePod(ctx, o.Pod, o.Namespace)
+	info, err := c.selectPod(ctx, o.Pod, o.Namespace)
 	if err != nil {
 		return err
 	}
@@ -46,18 +46,18 @@ func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
 	if o.Quiet {
 		told = io.Discard
 	}
-	container, err := oneContainer(info, o.Container, told)
+	container, err := selectContainer(info, o.Container, told)
 	if err != nil {
 		return err
 	}
-	session := &command{stdout: s.Out, stderr: s.Err}
+	session := &commandSession{stdout: s.Out, stderr: s.Err}
 	if o.Stdin {
 		session.stdin = s.In
 	}
 	path, query := "/exec", url.Values{"command": o.Command}
 	if len(o.Command) == 0 {
 		path, query = "/attach", url.Values{}
-		if err := o.attaches(info.Pod, container, s.Err); err != nil {
+		if err := o.prepareAttach(info.Pod, container, s.Err); err != nil {
 			return err
 		}
 	}
@@ -78,31 +78,31 @@ func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
 	}
 	defer func() { _ = conn.Close() }()
 	if len(o.Command) == 0 && o.Stdin {
-		o.say(s.Err, "If you don't see a command prompt, try pressing enter.\n")
+		o.printUnlessQuiet(s.Err, "If you don't see a command prompt, try pressing enter.\n")
 	}
 	return session.run(ctx, conn)
 }
 
-func (o *ExecOptions) say(to io.Writer, format string, args ...any) {
+func (o *ExecOptions) printUnlessQuiet(to io.Writer, format string, args ...any) {
 	if !o.Quiet {
 		_, _ = fmt.Fprintf(to, format, args...)
 	}
 }
 
-// oneContainer returns the requested container, or the default one. If there is a choice, it
+// selectContainer returns the requested container, or the default one. If there is a choice, it
 // reports the default on errs.
-func oneContainer(info server.PodInfo, name string, errs io.Writer) (string, error) {
+func selectContainer(info server.PodInfo, name string, errs io.Writer) (string, error) {
 	l := LogsOptions{Container: name}
-	names, err := l.containersOf(info, errs)
+	names, err := l.selectContainers(info, errs)
 	if err != nil {
 		return "", err
 	}
 	return names[0], nil
 }
 
-// attaches adapts the options to the container's own process, and reports the differences: the
+// prepareAttach adapts the options to the container's own process, and reports the differences: the
 // container decides whether there is a terminal, whatever the user asks for.
-func (o *ExecOptions) attaches(p *v1.Pod, container string, errs io.Writer) error {
+func (o *ExecOptions) prepareAttach(p *v1.Pod, container string, errs io.Writer) error {
 	spec, _ := pod.ContainerSpec(&p.Spec, container)
 	if spec == nil {
 		return nil // podd reports that
@@ -111,7 +111,7 @@ func (o *ExecOptions) attaches(p *v1.Pod, container string, errs io.Writer) erro
 		return fmt.Errorf("container %s of pod %s has no standard input (stdin: true in its manifest)", printable(container), nameOf(p))
 	}
 	if o.TTY && !spec.TTY {
-		o.say(errs, "Unable to use a TTY - container %s did not allocate one\n", printable(container))
+		o.printUnlessQuiet(errs, "Unable to use a TTY - container %s did not allocate one\n", printable(container))
 	}
 	o.TTY = spec.TTY
 	return nil
@@ -119,13 +119,13 @@ func (o *ExecOptions) attaches(p *v1.Pod, container string, errs io.Writer) erro
 
 // terminal makes standard input raw until restore, if it is passed on and is a terminal. It
 // sends the terminal's size and each change of it. Without a terminal, sizes is nil.
-func (o *ExecOptions) terminal(s Streams) (restore func(), sizes <-chan size, err error) {
+func (o *ExecOptions) terminal(s Streams) (restore func(), sizes <-chan terminalSize, err error) {
 	if !o.Stdin || !o.TTY {
 		return func() {}, nil, nil
 	}
 	in, ok := s.In.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		o.say(s.Err, "Unable to use a TTY - input is not a terminal or the right kind of file\n")
+		o.printUnlessQuiet(s.Err, "Unable to use a TTY - input is not a terminal or the right kind of file\n")
 		return func() {}, nil, nil
 	}
 	fd := int(in.Fd())
@@ -135,13 +135,13 @@ func (o *ExecOptions) terminal(s Streams) (restore func(), sizes <-chan size, er
 	}
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, unix.SIGWINCH)
-	all, ended := make(chan size, 1), make(chan struct{})
+	all, ended := make(chan terminalSize, 1), make(chan struct{})
 	go func() {
 		defer close(all)
 		for {
 			if width, height, err := term.GetSize(fd); err == nil {
 				select {
-				case all <- size{uint16(width), uint16(height)}:
+				case all <- terminalSize{uint16(width), uint16(height)}:
 				case <-ended:
 					return
 				}

@@ -4,8 +4,8 @@ import "fmt"
 
 // Exit codes other than 0 for success and 1 for a reported error.
 const (
-	ExitUsage     = 2 // wrong flags or arguments
-	ExitNotServed = 3 // podd is not running, or does not respond
+	ExitUsage       = 2 // wrong flags or arguments
+	ExitUnavailable = 3 // podd is not running, or does not respond
 )
 
 // ExitError is an error with an exit code of its own.

@@ -78,7 +78,7 @@ func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	found, missing := o.choose(r, all)
+	found, missing := o.selectObjects(r, all)
 	if err := o.print(out, errOut, r, found); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (o *GetOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	return nil
 }
 
-// choose returns the selected objects. missing are the names that were not found.
-func (o *GetOptions) choose(r getResource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
+// selectObjects returns the selected objects. missing are the names that were not found.
+func (o *GetOptions) selectObjects(r getResource, all []server.ObjectInfo) (found []server.ObjectInfo, missing []string) {
 	all = slices.DeleteFunc(all, func(i server.ObjectInfo) bool {
 		return i.Kind != r.kind || o.Namespace != "" && i.Namespace != "" && i.Namespace != o.Namespace
 	})

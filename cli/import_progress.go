@@ -25,7 +25,7 @@ func ImportProgress(stderr *os.File, log *slog.Logger) (func(archive.Progress), 
 	if !isTerminal(stderr) {
 		return nil, log
 	}
-	return importProgress(stderr), slog.New(warnings{log.Handler()})
+	return importProgress(stderr), slog.New(warningHandler{log.Handler()})
 }
 
 // importProgress writes a line at the end of each import, and one at its start if it takes
@@ -65,11 +65,15 @@ func bytesOf(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// warnings lets only warnings and errors through.
-type warnings struct{ slog.Handler }
+// warningHandler lets only warnings and errors through.
+type warningHandler struct{ slog.Handler }
 
-func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+func (w warningHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
-func (w warnings) WithAttrs(a []slog.Attr) slog.Handler { return warnings{w.Handler.WithAttrs(a)} }
-func (w warnings) WithGroup(name string) slog.Handler   { return warnings{w.Handler.WithGroup(name)} }
+func (w warningHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	return warningHandler{w.Handler.WithAttrs(a)}
+}
+func (w warningHandler) WithGroup(name string) slog.Handler {
+	return warningHandler{w.Handler.WithGroup(name)}
+}

@@ -48,7 +48,7 @@ func TestWithoutATerminalImportsAreInTheLog(t *testing.T) {
 		t.Error("a pipe gets lines for a person")
 	}
 	var b bytes.Buffer
-	quiet := slog.New(warnings{slog.NewTextHandler(&b, nil)}).With("a", 1)
+	quiet := slog.New(warningHandler{slog.NewTextHandler(&b, nil)}).With("a", 1)
 	quiet.Info("imported images")
 	if b.Len() > 0 {
 		t.Errorf("reported twice: %s", b.String())

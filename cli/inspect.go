@@ -26,11 +26,11 @@ type InspectOptions struct {
 // Run prints the settings that the runtime was given for a pod next to those in its manifest.
 func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
 	c := newClient(o.StateDir)
-	info, err := c.onePod(ctx, o.Pod, o.Namespace)
+	info, err := c.selectPod(ctx, o.Pod, o.Namespace)
 	if err != nil {
 		return err
 	}
-	if err := hasContainer(info, o.Container); err != nil {
+	if err := checkContainer(info, o.Container); err != nil {
 		return err
 	}
 	answer, err := c.inspect(ctx, info, o.Container)
@@ -43,7 +43,7 @@ func (o *InspectOptions) Run(ctx context.Context, out io.Writer) error {
 	return writeInspection(out, answer, widthOf(out))
 }
 
-func hasContainer(info server.PodInfo, name string) error {
+func checkContainer(info server.PodInfo, name string) error {
 	var names []string
 	for c := range pod.ContainerSpecs(&info.Pod.Spec) {
 		if c.Name == name {
@@ -78,7 +78,7 @@ func writeInspection(out io.Writer, p inspect.Pod, width int) error {
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		fmt.Fprintf(out, "\nContainer %s%s\n", oneLine(c.Name), oneLine(about(c)))
+		fmt.Fprintf(out, "\nContainer %s%s\n", oneLine(c.Name), oneLine(containerSummary(c)))
 		if c.Message != "" {
 			paragraph(out, 2, oneLine(c.Message), width)
 			continue
@@ -103,8 +103,8 @@ func settings(s *sheet, all []inspect.Setting) {
 	}
 }
 
-// about describes the container, apart from its name.
-func about(c *inspect.Container) string {
+// containerSummary describes the container, apart from its name.
+func containerSummary(c *inspect.Container) string {
 	if c.ID == "" {
 		return ""
 	}

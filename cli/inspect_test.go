@@ -63,7 +63,7 @@ func TestInspectTakesOnePod(t *testing.T) {
 	}
 	l := server.Listing{Pods: []server.PodInfo{at("web", true), at("web", false), at("db-1", false), at("db-2", false)}}
 	for name, want := range map[string]string{"web": "", "db-1": "", "db": "means 2 pods: give one of default/db-1, default/db-2", "x": "no pod x"} {
-		info, err := podName{"", name}.one(l)
+		info, err := podName{"", name}.selectOne(l)
 		switch {
 		case want == "" && (err != nil || info.Pod.Name != name || info.Pod.DeletionTimestamp != nil):
 			t.Errorf("%s: got %v, %v", name, info.Pod, err)

@@ -95,11 +95,11 @@ func (o *LogsOptions) Run(ctx context.Context, out, errs io.Writer) error {
 		}
 		return nil
 	}
-	return together(logs, one)
+	return runConcurrently(logs, one)
 }
 
-// together calls one for all logs concurrently, and returns once all calls have returned.
-func together(logs []logRef, one func(logRef) error) error {
+// runConcurrently calls one for all logs concurrently, and returns once all calls have returned.
+func runConcurrently(logs []logRef, one func(logRef) error) error {
 	failures := make([]error, len(logs))
 	var all sync.WaitGroup
 	for i, l := range logs {
@@ -150,11 +150,11 @@ func (o *LogsOptions) choose(all server.Listing, errs io.Writer) (logs []logRef,
 		return nil, err
 	}
 	for _, name := range names {
-		info, err := name.one(all)
+		info, err := name.selectOne(all)
 		if err != nil {
 			return nil, err
 		}
-		containers, err := o.containersOf(info, errs)
+		containers, err := o.selectContainers(info, errs)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +165,7 @@ func (o *LogsOptions) choose(all server.Listing, errs io.Writer) (logs []logRef,
 	return logs, nil
 }
 
-func (o *LogsOptions) containersOf(info server.PodInfo, errs io.Writer) ([]string, error) {
+func (o *LogsOptions) selectContainers(info server.PodInfo, errs io.Writer) ([]string, error) {
 	var names []string
 	for c := range pod.ContainerSpecs(&info.Pod.Spec) {
 		names = append(names, c.Name)
@@ -174,7 +174,7 @@ func (o *LogsOptions) containersOf(info server.PodInfo, errs io.Writer) ([]strin
 	case o.AllContainers:
 		return names, nil
 	case o.Container != "":
-		return []string{o.Container}, hasContainer(info, o.Container)
+		return []string{o.Container}, checkContainer(info, o.Container)
 	}
 	chosen := defaultContainer(info.Pod)
 	if len(names) > 1 && info.Pod.Annotations[defaultContainerAnnotation] == "" {
@@ -196,7 +196,7 @@ func defaultContainer(p *v1.Pod) string {
 // log calls read with the log of a container.
 func (c *client) log(ctx context.Context, l logRef, query url.Values, read func(io.Reader) error) error {
 	path := fmt.Sprintf("/containerLogs/%s/%s/%s", url.PathEscape(l.pod.Namespace), url.PathEscape(l.pod.Name), url.PathEscape(l.container))
-	resp, err := c.asked(ctx, http.MethodGet, path, query)
+	resp, err := c.do(ctx, http.MethodGet, path, query)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (c *client) log(ctx context.Context, l logRef, query url.Values, read func(
 	}
 	if err := read(resp.Body); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-			err = &ExitError{ExitNotServed, fmt.Errorf("the log of %s/%s is not complete: the daemon at %s has stopped, or cannot read it any more", l.pod.Name, l.container, c.socket)}
+			err = &ExitError{ExitUnavailable, fmt.Errorf("the log of %s/%s is not complete: the daemon at %s has stopped, or cannot read it any more", l.pod.Name, l.container, c.socket)}
 		}
 		return err
 	}

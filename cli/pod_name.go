@@ -80,9 +80,9 @@ func (n podName) find(all []server.PodInfo) []server.PodInfo {
 	return prefixed
 }
 
-// concerns reports whether the problem is about that pod, or about a manifest of its name that
+// matchesProblem reports whether the problem is about that pod, or about a manifest of its name that
 // yielded no pod.
-func (n podName) concerns(p pod.Problem, node string) bool {
+func (n podName) matchesProblem(p pod.Problem, node string) bool {
 	ns, name, known := strings.Cut(p.Pod, "/")
 	if !known {
 		file := p.Origin[strings.LastIndex(p.Origin, "/")+1:]
@@ -100,11 +100,11 @@ func manifestName(p *v1.Pod) string {
 	return strings.TrimSuffix(p.Name, "-"+p.Spec.NodeName)
 }
 
-// known reports whether n selects a pod or a problem.
-func (n podName) known(l server.Listing) bool {
+// matchesAny reports whether n selects a pod or a problem.
+func (n podName) matchesAny(l server.Listing) bool {
 	node := nodeOf(l)
 	return slices.ContainsFunc(l.Pods, func(i server.PodInfo) bool { return n.matches(i.Pod) }) ||
-		slices.ContainsFunc(l.Problems, func(p pod.Problem) bool { return n.concerns(p, node) })
+		slices.ContainsFunc(l.Problems, func(p pod.Problem) bool { return n.matchesProblem(p, node) })
 }
 
 // nodeOf returns this node's name, taken from its pods.
@@ -117,20 +117,20 @@ func nodeOf(l server.Listing) string {
 	return ""
 }
 
-// missing returns the error for a name that no pod has. It contains the problem of its
+// notFound returns the error for a name that no pod has. It contains the problem of its
 // manifest, or suggestions.
-func (n podName) missing(l server.Listing) error {
+func (n podName) notFound(l server.Listing) error {
 	node := nodeOf(l)
 	for _, p := range l.Problems {
-		if n.concerns(p, node) {
+		if n.matchesProblem(p, node) {
 			return fmt.Errorf("no pod %s, since its manifest cannot be used: %s", n, oneLine(p.String()))
 		}
 	}
-	return n.unknown(l.Pods)
+	return n.notFoundAmong(l.Pods)
 }
 
-// unknown returns the error for a name that no pod has, with suggestions.
-func (n podName) unknown(pods []server.PodInfo) error {
+// notFoundAmong returns the error for a name that no pod has, with suggestions.
+func (n podName) notFoundAmong(pods []server.PodInfo) error {
 	if len(pods) == 0 {
 		return fmt.Errorf("no pod %s: this node has no pods", n)
 	}
@@ -155,8 +155,8 @@ func (n podName) unknown(pods []server.PodInfo) error {
 	return fmt.Errorf("no pod %s: this node has %s%s", n, printable(strings.Join(all, ", ")), more)
 }
 
-// onePod returns the pod for a command, by its name as given on the command line.
-func (c *client) onePod(ctx context.Context, arg, namespace string) (server.PodInfo, error) {
+// selectPod returns the pod for a command, by its name as given on the command line.
+func (c *client) selectPod(ctx context.Context, arg, namespace string) (server.PodInfo, error) {
 	name, err := parsePodName(arg, namespace)
 	if err != nil {
 		return server.PodInfo{}, err
@@ -165,19 +165,19 @@ func (c *client) onePod(ctx context.Context, arg, namespace string) (server.PodI
 	if err != nil {
 		return server.PodInfo{}, err
 	}
-	return name.one(all)
+	return name.selectOne(all)
 }
 
-// one returns the only pod that n selects. If there are two generations of a pod, it returns
+// selectOne returns the only pod that n selects. If there are two generations of a pod, it returns
 // the newer.
-func (n podName) one(l server.Listing) (server.PodInfo, error) {
+func (n podName) selectOne(l server.Listing) (server.PodInfo, error) {
 	found := n.find(l.Pods)
 	if len(found) > 1 {
 		found = slices.DeleteFunc(found, func(i server.PodInfo) bool { return i.Pod.DeletionTimestamp != nil })
 	}
 	switch len(found) {
 	case 0:
-		return server.PodInfo{}, n.missing(l)
+		return server.PodInfo{}, n.notFound(l)
 	case 1:
 		return found[0], nil
 	}

@@ -29,21 +29,21 @@ func summarize(p *v1.Pod) summary {
 		s.status = string(v1.PodPending)
 	}
 	initializing := s.init(p)
-	if !initializing || holds(p, v1.PodInitialized) {
-		s.forgetInit(p)
+	if !initializing || isConditionTrue(p, v1.PodInitialized) {
+		s.dropInitRestarts(p)
 		s.regular(p)
 	}
 	switch {
 	case p.DeletionTimestamp == nil:
 	case p.Status.Reason == "NodeLost":
 		s.status = "Unknown"
-	case !pod.Over(p.Status.Phase):
+	case !pod.IsPhaseTerminal(p.Status.Phase):
 		s.status = "Terminating"
 	}
 	return s
 }
 
-func holds(p *v1.Pod, t v1.PodConditionType) bool {
+func isConditionTrue(p *v1.Pod, t v1.PodConditionType) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == t && c.Status == v1.ConditionTrue
 	})
@@ -75,7 +75,7 @@ func (s *summary) init(p *v1.Pod) bool {
 				s.ready++
 			}
 		case end != nil:
-			s.status = "Init:" + ending(end)
+			s.status = "Init:" + terminationReason(end)
 			return true
 		case cs.State.Waiting != nil && cs.State.Waiting.Reason != "" && cs.State.Waiting.Reason != pod.ReasonPodInitializing:
 			s.status = "Init:" + cs.State.Waiting.Reason
@@ -88,9 +88,9 @@ func (s *summary) init(p *v1.Pod) bool {
 	return false
 }
 
-// forgetInit drops the restarts of completed init containers, as kubectl does. Those of
+// dropInitRestarts drops the restarts of completed init containers, as kubectl does. Those of
 // sidecars still count.
-func (s *summary) forgetInit(p *v1.Pod) {
+func (s *summary) dropInitRestarts(p *v1.Pod) {
 	s.restarts, s.lastRestart = 0, time.Time{}
 	for i := range p.Status.InitContainerStatuses {
 		if cs := &p.Status.InitContainerStatuses[i]; sidecar(p, cs.Name) {
@@ -109,7 +109,7 @@ func (s *summary) regular(p *v1.Pod) {
 		case cs.State.Waiting != nil && cs.State.Waiting.Reason != "":
 			s.status = cs.State.Waiting.Reason
 		case cs.State.Terminated != nil:
-			s.status = ending(cs.State.Terminated)
+			s.status = terminationReason(cs.State.Terminated)
 			if cs.State.Terminated.ExitCode != 0 {
 				failed = s.status
 			}
@@ -120,7 +120,7 @@ func (s *summary) regular(p *v1.Pod) {
 	}
 	switch {
 	case s.status != pod.ReasonCompleted:
-	case running && holds(p, v1.PodReady):
+	case running && isConditionTrue(p, v1.PodReady):
 		s.status = "Running"
 	case failed != "":
 		s.status = failed
@@ -136,7 +136,7 @@ func (s *summary) count(cs *v1.ContainerStatus) {
 	}
 }
 
-func ending(t *v1.ContainerStateTerminated) string {
+func terminationReason(t *v1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
 		return t.Reason

@@ -30,19 +30,19 @@ type PortForwardOptions struct {
 	Addresses []string
 }
 
-// forwarded is a port of a pod and its local port; 0 for any.
-type forwarded struct{ local, remote uint16 }
+// portMapping is a port of a pod and its local port; 0 for any.
+type portMapping struct{ local, remote uint16 }
 
 // Run forwards connections until ctx, the pod or podd ends.
 func (o *PortForwardOptions) Run(ctx context.Context, out, errs io.Writer) error {
 	c := newClient(o.StateDir)
-	info, err := c.onePod(ctx, o.Pod, o.Namespace)
+	info, err := c.selectPod(ctx, o.Pod, o.Namespace)
 	if err != nil {
 		return err
 	}
-	var ports []forwarded
+	var ports []portMapping
 	for _, text := range o.Ports {
-		p, err := parsePorts(text, &info.Pod.Spec)
+		p, err := parsePortMapping(text, &info.Pod.Spec)
 		if err != nil {
 			return err
 		}
@@ -69,8 +69,8 @@ func (o *PortForwardOptions) Run(ctx context.Context, out, errs io.Writer) error
 	return err
 }
 
-// parsePorts parses [LOCAL:]REMOTE.
-func parsePorts(text string, spec *v1.PodSpec) (f forwarded, err error) {
+// parsePortMapping parses [LOCAL:]REMOTE.
+func parsePortMapping(text string, spec *v1.PodSpec) (f portMapping, err error) {
 	local, remote, two := strings.Cut(text, ":")
 	if !two {
 		remote = local
@@ -128,7 +128,7 @@ func (f *forwarder) close() {
 }
 
 // listen listens on the same port of each address.
-func (f *forwarder) listen(addresses []string, p forwarded, out io.Writer) error {
+func (f *forwarder) listen(addresses []string, p portMapping, out io.Writer) error {
 	var ips []string
 	for _, a := range addresses {
 		if a == "localhost" {
@@ -163,7 +163,7 @@ func (f *forwarder) listen(addresses []string, p forwarded, out io.Writer) error
 	return nil
 }
 
-func (f *forwarder) accept(l net.Listener, p forwarded, out io.Writer) {
+func (f *forwarder) accept(l net.Listener, p portMapping, out io.Writer) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -180,7 +180,7 @@ func (f *forwarder) accept(l net.Listener, p forwarded, out io.Writer) {
 }
 
 // forward passes one connection over two streams: one for its bytes, one for errors.
-func (f *forwarder) forward(conn net.Conn, p forwarded) error {
+func (f *forwarder) forward(conn net.Conn, p portMapping) error {
 	f.mu.Lock()
 	f.request++
 	headers := http.Header{}
@@ -215,7 +215,7 @@ func (f *forwarder) forward(conn net.Conn, p forwarded) error {
 		}
 		said <- err
 	}()
-	from, broken := copying(conn, data), make(chan struct{})
+	from, broken := startCopy(conn, data), make(chan struct{})
 	go func() {
 		defer func() { _ = data.Close() }()
 		if _, err := io.Copy(data, conn); err != nil {

@@ -32,7 +32,7 @@ type PsOptions struct {
 // Run prints the pods once, or with Watch after each change until ctx ends.
 func (o *PsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	if o.Events != "" {
-		return o.describe(ctx, out, errOut)
+		return o.printWithEvents(ctx, out, errOut)
 	}
 	names, err := parsePodNames(o.Pods, o.Namespace)
 	if err != nil {
@@ -45,8 +45,8 @@ func (o *PsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 		l := filter.apply(all)
 		if !o.Watch {
 			for _, name := range names {
-				if !name.known(l) {
-					return name.unknown(all.Pods)
+				if !name.matchesAny(l) {
+					return name.notFoundAmong(all.Pods)
 				}
 			}
 		}
@@ -78,7 +78,7 @@ func (f podFilter) apply(l server.Listing) server.Listing {
 	node := nodeOf(l)
 	concerned := func(p pod.Problem) bool {
 		return (f.namespace == "" || p.Pod == "" || strings.HasPrefix(p.Pod, f.namespace+"/")) &&
-			(len(f.names) == 0 || slices.ContainsFunc(f.names, func(n podName) bool { return n.concerns(p, node) }))
+			(len(f.names) == 0 || slices.ContainsFunc(f.names, func(n podName) bool { return n.matchesProblem(p, node) }))
 	}
 	var only server.Listing
 	for _, info := range l.Pods {
@@ -123,29 +123,29 @@ func podList(l server.Listing) psList {
 // watchStream writes changes line by line, for programs.
 type watchStream struct {
 	view
-	before []string
-	table  table
+	shownKeys []string
+	table     table
 }
 
 func (s *watchStream) write(out io.Writer, l server.Listing, now time.Time) error {
 	var rows [][]string
-	if s.before == nil {
+	if s.shownKeys == nil {
 		rows = append(rows, s.heading())
 	}
 	keys := []string{}
 	for _, row := range s.pods(l, now) {
-		if keys = append(keys, row.key); !slices.Contains(s.before, row.key) {
+		if keys = append(keys, row.key); !slices.Contains(s.shownKeys, row.key) {
 			rows = append(rows, row.cells)
 		}
 	}
 	if err := s.table.write(out, rows); err != nil {
 		return err
 	}
-	for _, line := range slices.Concat(s.reasons(l, now), unready(l), problemLines(l)) {
-		if keys = append(keys, line.key); !slices.Contains(s.before, line.key) {
+	for _, line := range slices.Concat(s.notRunningLines(l, now), notReadyLines(l), problemLines(l)) {
+		if keys = append(keys, line.key); !slices.Contains(s.shownKeys, line.key) {
 			paragraph(out, 2, line.text, 0)
 		}
 	}
-	s.before = keys
+	s.shownKeys = keys
 	return nil
 }

@@ -17,11 +17,11 @@ import (
 var psColumns = []psColumn{
 	{header: "NAMESPACE", value: func(p *psPod) string { return p.Namespace }},
 	{header: "NAME", value: func(p *psPod) string { return p.Name }},
-	{header: "READY", value: (*psPod).readiness, changes: (*psPod).readiness},
-	{header: "STATUS", value: (*psPod).statusText, changes: (*psPod).statusText},
-	{header: "RESTARTS", value: (*psPod).restartsText, changes: func(p *psPod) string { return strconv.Itoa(p.restarts) }},
+	{header: "READY", value: (*psPod).readiness, watchKey: (*psPod).readiness},
+	{header: "STATUS", value: (*psPod).statusText, watchKey: (*psPod).statusText},
+	{header: "RESTARTS", value: (*psPod).restartsText, watchKey: func(p *psPod) string { return strconv.Itoa(p.restarts) }},
 	{header: "AGE", value: (*psPod).age},
-	{header: "IP", value: (*psPod).ip, changes: (*psPod).ip},
+	{header: "IP", value: (*psPod).ip, watchKey: (*psPod).ip},
 	{header: "NODE", wide: true, value: func(p *psPod) string { return cmp.Or(p.Spec.NodeName, none) }},
 	{header: "IMAGES", wide: true, value: (*psPod).images},
 	{header: "SOURCE", wide: true, value: func(p *psPod) string { return cmp.Or(p.origin, none) }},
@@ -38,24 +38,24 @@ type psColumn struct {
 	wide bool
 	// value returns the cell for a pod.
 	value func(*psPod) string
-	// changes returns the part of the value that makes a watch into a pipe write the row again
+	// watchKey returns the part of the value that makes a watch into a pipe write the row again
 	// when it changes. It leaves out what changes with time, such as an age. nil means nothing.
-	changes func(*psPod) string
+	watchKey func(*psPod) string
 }
 
 // psPod is a pod and the values of its columns.
 type psPod struct {
 	*v1.Pod
 	summary
-	origin string
-	kept   bool // the pod's last good version runs
-	now    time.Time
+	origin       string
+	runsLastGood bool // the pod's last good version runs
+	now          time.Time
 }
 
 func (p *psPod) readiness() string { return fmt.Sprintf("%d/%d", p.ready, p.total) }
 
 func (p *psPod) statusText() string {
-	if p.kept {
+	if p.runsLastGood {
 		return p.status + " (last good manifest)"
 	}
 	return p.status
@@ -108,14 +108,14 @@ type row struct {
 func (v view) pods(l server.Listing, now time.Time) []row {
 	kept := map[string]bool{}
 	for _, p := range l.Problems {
-		if p.KeptRunning && p.Pod != "" {
+		if p.LastGoodInUse && p.Pod != "" {
 			kept[p.Pod] = true
 		}
 	}
 	var rows []row
 	for _, info := range l.Pods {
 		rows = append(rows, v.row(&psPod{Pod: info.Pod, summary: summarize(info.Pod), origin: info.Origin,
-			kept: kept[info.Pod.Namespace+"/"+info.Pod.Name], now: now}))
+			runsLastGood: kept[info.Pod.Namespace+"/"+info.Pod.Name], now: now}))
 	}
 	return rows
 }
@@ -127,8 +127,8 @@ func (v view) row(p *psPod) row {
 		if v.wide || !c.wide {
 			cells = append(cells, printable(c.value(p)))
 		}
-		if c.changes != nil {
-			key = append(key, c.changes(p))
+		if c.watchKey != nil {
+			key = append(key, c.watchKey(p))
 		}
 	}
 	return row{cells, strings.Join(key, " ")}

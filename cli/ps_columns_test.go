@@ -34,7 +34,7 @@ func TestAWatchWritesARowAgainWhenSomethingChanged(t *testing.T) {
 		{"ready", func() { p.Status.ContainerStatuses[0].Ready = true }, "default p0 1/1 Running 1 (61m ago) 120m <none> n i:1 /m/p0.yaml p0\n"},
 		{"an address", func() { p.Status.PodIP = "10.88.0.5" }, "default p0 1/1 Running 1 (61m ago) 120m 10.88.0.5 n i:1 /m/p0.yaml p0\n"},
 		{"a restart", func() { p.Status.ContainerStatuses[0].RestartCount++ }, "default p0 1/1 Running 2 (61m ago) 120m 10.88.0.5 n i:1 /m/p0.yaml p0\n"},
-		{"its manifest broke", func() { l.Problems = []pod.Problem{{Pod: "default/p0", Message: "broken", KeptRunning: true}} },
+		{"its manifest broke", func() { l.Problems = []pod.Problem{{Pod: "default/p0", Message: "broken", LastGoodInUse: true}} },
 			"default p0 1/1 Running (last good manifest) 2 (61m ago) 120m 10.88.0.5 n i:1 /m/p0.yaml p0\n"},
 	} {
 		step.change()

@@ -16,8 +16,8 @@ import (
 	"podd/server"
 )
 
-// describe prints one pod and its events.
-func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
+// printWithEvents prints one pod and its events.
+func (o *PsOptions) printWithEvents(ctx context.Context, out, errOut io.Writer) error {
 	if len(o.Pods) > 0 {
 		return UsageErrorf("--events takes exactly one pod, not: %s", strings.Join(o.Pods, " "))
 	}
@@ -38,18 +38,18 @@ func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 			break // the pod is being watched: print its events
 		}
 		if len(l.Pods) == 0 {
-			return name.missing(all)
+			return name.notFound(all)
 		}
 		events, err := c.listEvents(ctx, name)
 		if err != nil {
 			return err
 		}
-		return WriteObject(out, o.Output, described{podList(l), events})
+		return WriteObject(out, o.Output, podsWithEvents{podList(l), events})
 	default:
 		e.Output = ""
 		if len(l.Pods) > 0 {
 			v := view{wide: o.Output == "wide", width: widthOf(out), filtered: true}
-			if err := v.describe(out, l, time.Now()); err != nil {
+			if err := v.writeDetails(out, l, time.Now()); err != nil {
 				return err
 			}
 			fmt.Fprintln(out, "\nEvents:")
@@ -58,9 +58,9 @@ func (o *PsOptions) describe(ctx context.Context, out, errOut io.Writer) error {
 	return e.Run(ctx, out, errOut)
 }
 
-// describe writes the output of kubectl describe without the specs: the rows of the table, each
+// writeDetails writes the output of kubectl describe without the specs: the rows of the table, each
 // container, and the unmet conditions.
-func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
+func (v view) writeDetails(w io.Writer, l server.Listing, now time.Time) error {
 	if err := v.writeTable(w, l, now); err != nil {
 		return err
 	}
@@ -74,16 +74,16 @@ func (v view) describe(w io.Writer, l server.Listing, now time.Time) error {
 			fmt.Fprintf(w, "\nEnded%s:\n", printable(of))
 			paragraph(w, 2, oneLine(strings.Trim(p.Status.Reason+": "+p.Status.Message, ": ")), v.width)
 		}
-		v.part(w, "Containers"+of, containerLines(info, now))
-		v.part(w, "Conditions that are not met"+of, conditionLines(p, now))
+		v.writeSection(w, "Containers"+of, containerLines(info, now))
+		v.writeSection(w, "Conditions that are not met"+of, conditionLines(p, now))
 	}
 	if len(l.Problems) > 0 {
-		v.part(w, countProblems(tally(l.Problems)), textOf(problemLines(l)))
+		v.writeSection(w, countProblems(tally(l.Problems)), textOf(problemLines(l)))
 	}
 	return nil
 }
 
-func (v view) part(w io.Writer, heading string, lines []string) {
+func (v view) writeSection(w io.Writer, heading string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
@@ -148,17 +148,17 @@ func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) st
 	case s.Terminated != nil:
 		unnamed := *s.Terminated
 		unnamed.Reason = ""
-		text, _ := exited(&unnamed, "", now)
+		text, _ := describeExit(&unnamed, "", now)
 		if cause != "" {
 			text = cause + "; " + text
 		}
-		parts = append(parts, ending(s.Terminated)+": "+text)
+		parts = append(parts, terminationReason(s.Terminated)+": "+text)
 	case s.Waiting != nil:
-		reason, text, _ := why(cs, cause, now)
+		reason, text, _ := notRunningReason(cs, cause, now)
 		parts = append(parts, strings.TrimSuffix(cmp.Or(reason, s.Waiting.Reason, "waiting")+": "+text, ": "))
 	}
 	if last := cs.LastTerminationState.Terminated; last != nil && (cs.State.Waiting == nil || cs.State.Waiting.Reason != pod.ReasonCrashLoopBackOff) {
-		text, _ := exited(last, "", now)
+		text, _ := describeExit(last, "", now)
 		parts = append(parts, "previously "+text)
 	}
 	return strings.Join(parts, "; ")
@@ -166,7 +166,7 @@ func containerLine(cs *v1.ContainerStatus, kind, cause string, now time.Time) st
 
 // conditionLines returns the unmet conditions. It omits ContainersReady if Ready says the same.
 func conditionLines(p *v1.Pod, now time.Time) []string {
-	if pod.Over(p.Status.Phase) {
+	if pod.IsPhaseTerminal(p.Status.Phase) {
 		return nil
 	}
 	good := []v1.PodConditionType{v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady}
@@ -188,8 +188,8 @@ func conditionLines(p *v1.Pod, now time.Time) []string {
 	return lines
 }
 
-// described is the output of podd ps --events for programs.
-type described struct {
+// podsWithEvents is the output of podd ps --events for programs.
+type podsWithEvents struct {
 	psList
 	Events []v1.Event `json:"events"`
 }

@@ -45,7 +45,7 @@ func TestDescribe(t *testing.T) {
 			},
 		}}
 	var out strings.Builder
-	if err := (view{}).describe(&out, server.Listing{Pods: []server.PodInfo{{Pod: p}}}, now); err != nil {
+	if err := (view{}).writeDetails(&out, server.Listing{Pods: []server.PodInfo{{Pod: p}}}, now); err != nil {
 		t.Fatal(err)
 	}
 	want := `NAMESPACE   NAME   READY   STATUS              RESTARTS     AGE   IP
@@ -68,7 +68,7 @@ Conditions that are not met:
 	}
 	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, "Evicted", "The node was low on memory"
 	out.Reset()
-	if err := (view{}).describe(&out, server.Listing{Pods: []server.PodInfo{{Pod: p}}}, now); err != nil {
+	if err := (view{}).writeDetails(&out, server.Listing{Pods: []server.PodInfo{{Pod: p}}}, now); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), "\nEnded:\n  Evicted: The node was low on memory\n") || strings.Contains(out.String(), "Conditions") {

@@ -17,9 +17,9 @@ import (
 // line is a sentence below the table. key leaves out what changes with time.
 type line struct{ text, key string }
 
-// reasons returns why containers that should run do not, and why pods ended that have a reason
+// notRunningLines returns why containers that should run do not, and why pods ended that have a reason
 // of their own.
-func (v view) reasons(l server.Listing, now time.Time) []line {
+func (v view) notRunningLines(l server.Listing, now time.Time) []line {
 	var lines []line
 	for _, info := range l.Pods {
 		p := info.Pod
@@ -43,7 +43,7 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 			if p.Status.Reason != "" && neverRan(&cs) {
 				continue // the pod's reason is enough, and the exit code is synthetic
 			}
-			if reason, text, key := why(&cs, info.Causes[cs.Name], now); reason != "" {
+			if reason, text, key := notRunningReason(&cs, info.Causes[cs.Name], now); reason != "" {
 				say(cs.Name, reason, text+missingObjectHint(p.Namespace, text), key)
 			}
 		}
@@ -51,8 +51,8 @@ func (v view) reasons(l server.Listing, now time.Time) []line {
 	return lines
 }
 
-// unready returns the probe's message for each container that runs and is not ready.
-func unready(l server.Listing) []line {
+// notReadyLines returns the probe's message for each container that runs and is not ready.
+func notReadyLines(l server.Listing) []line {
 	var lines []line
 	for _, info := range l.Pods {
 		p := info.Pod
@@ -88,9 +88,9 @@ func neverRan(cs *v1.ContainerStatus) bool {
 	return t != nil && t.Reason == pod.ReasonContainerStatusUnknown && cs.ContainerID == "" && t.ContainerID == "" && t.StartedAt.IsZero()
 }
 
-// why returns the reason why a container does not run. The reason is empty if the container
+// notRunningReason returns the reason why a container does not run. The reason is empty if the container
 // runs, has completed, or is being created. cause comes from events.Causes.
-func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
+func notRunningReason(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
 	if cause != "" {
 		cause += "; "
 	}
@@ -98,23 +98,23 @@ func why(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key
 	case ended != nil && (ended.ExitCode != 0 || ended.Signal != 0 || ended.Reason == pod.ReasonOOMKilled):
 		unnamed := *ended
 		unnamed.Reason = "" // the line already names it
-		text, key = exited(&unnamed, "", now)
-		return ending(ended), cause + text, ending(ended) + cause + key
+		text, key = describeExit(&unnamed, "", now)
+		return terminationReason(ended), cause + text, terminationReason(ended) + cause + key
 	case waiting == nil || waiting.Message == "" && (waiting.Reason == "" || waiting.Reason == pod.ReasonContainerCreating || waiting.Reason == pod.ReasonPodInitializing):
 		return "", "", ""
 	case cs.LastTerminationState.Terminated != nil && waiting.Reason == pod.ReasonCrashLoopBackOff:
 		// The message names the container and the pod, but the line already begins with them.
 		delay, _, _ := strings.Cut(waiting.Message, " restarting failed container")
-		text, key = exited(cs.LastTerminationState.Terminated, delay, now)
+		text, key = describeExit(cs.LastTerminationState.Terminated, delay, now)
 		return waiting.Reason, cause + text, cause + key
 	default:
 		return waiting.Reason, waiting.Message, waiting.Reason + waiting.Message
 	}
 }
 
-// exited describes how and when a container ended, then (if not empty), and its termination
+// describeExit describes how and when a container ended, then (if not empty), and its termination
 // message.
-func exited(t *v1.ContainerStateTerminated, then string, now time.Time) (text, key string) {
+func describeExit(t *v1.ContainerStateTerminated, then string, now time.Time) (text, key string) {
 	text = fmt.Sprintf("exited with code %d", t.ExitCode)
 	if t.Signal != 0 {
 		text = fmt.Sprintf("killed by signal %d", t.Signal)
@@ -148,11 +148,11 @@ func problemLines(l server.Listing) []line {
 func describeProblem(p pod.Problem) string {
 	text := p.String()
 	switch {
-	case p.KeptRunning && p.Pod != "":
+	case p.LastGoodInUse && p.Pod != "":
 		text += "; the last good version of " + p.Pod + " keeps running"
-	case p.KeptRunning && p.Object != "":
+	case p.LastGoodInUse && p.Object != "":
 		text += "; the last good version of the " + p.Object + " stays in use"
-	case p.KeptRunning:
+	case p.LastGoodInUse:
 		text += "; the last good version keeps running"
 	}
 	return text

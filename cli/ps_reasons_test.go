@@ -69,7 +69,7 @@ func TestAPersonSeesWhyAContainerDoesNotRun(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := ""
-		for _, l := range (view{}).reasons(aListing(tt.status), now) {
+		for _, l := range (view{}).notRunningLines(aListing(tt.status), now) {
 			got += l.text
 		}
 		if got != tt.want {
@@ -107,7 +107,7 @@ Not ready:
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
 	b.Reset()
-	if err := (view{}).describe(&b, l, now); err != nil {
+	if err := (view{}).writeDetails(&b, l, now); err != nil {
 		t.Fatal(err)
 	}
 	if want := "c: running, not ready: Readiness probe failed: dial tcp 10.88.0.4:80: connect: connection refused"; !strings.Contains(b.String(), want) {
@@ -138,9 +138,9 @@ func TestManyReasonsAreBounded(t *testing.T) {
 
 func TestAPersonSeesWhatBecameOfABrokenDocument(t *testing.T) {
 	for want, p := range map[string]pod.Problem{
-		"a.yaml:3: bad; the last good version of default/web keeps running":          {Pod: "default/web", KeptRunning: true},
-		"a.yaml:3: bad; the last good version of the Secret default/db stays in use": {Object: "Secret default/db", KeptRunning: true},
-		"a.yaml:3: bad; the last good version keeps running":                         {KeptRunning: true},
+		"a.yaml:3: bad; the last good version of default/web keeps running":          {Pod: "default/web", LastGoodInUse: true},
+		"a.yaml:3: bad; the last good version of the Secret default/db stays in use": {Object: "Secret default/db", LastGoodInUse: true},
+		"a.yaml:3: bad; the last good version keeps running":                         {LastGoodInUse: true},
 		"a.yaml:3: bad": {Object: "Secret default/db"},
 	} {
 		p.Origin, p.Line, p.Message = "a.yaml", 3, "bad"

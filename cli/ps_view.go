@@ -36,13 +36,13 @@ func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
 	default:
 		fmt.Fprintln(w, "No pods. Put a manifest into the manifest directory (staticPodPath) and it runs.")
 	}
-	if reasons := v.reasons(l, now); len(reasons) > 0 {
+	if reasons := v.notRunningLines(l, now); len(reasons) > 0 {
 		fmt.Fprintln(w, "\nNot running:")
-		v.section(w, reasons)
+		v.writeLimited(w, reasons)
 	}
-	if reasons := unready(l); len(reasons) > 0 {
+	if reasons := notReadyLines(l); len(reasons) > 0 {
 		fmt.Fprintln(w, "\nNot ready:")
-		v.section(w, reasons)
+		v.writeLimited(w, reasons)
 	}
 	if problems := problemLines(l); len(problems) > 0 {
 		fmt.Fprintf(w, "\n%s:\n", countProblems(tally(l.Problems)))
@@ -53,7 +53,7 @@ func (v view) write(w io.Writer, l server.Listing, now time.Time) error {
 	return nil
 }
 
-func (v view) section(w io.Writer, lines []line) {
+func (v view) writeLimited(w io.Writer, lines []line) {
 	shown := lines
 	if !v.wide && len(lines) > maxReasons {
 		shown = lines[:maxReasons]

@@ -65,7 +65,7 @@ func (o *RetryOptions) find(ctx context.Context, c *client) (url.Values, error) 
 			}
 		}
 		if !found {
-			return nil, name.missing(l)
+			return nil, name.notFound(l)
 		}
 	}
 	return query, nil

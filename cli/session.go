@@ -76,53 +76,53 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 		_ = response.Body.Close()
 		said := printable(strings.TrimSpace(string(text)))
 		if response.StatusCode == http.StatusServiceUnavailable {
-			return nil, notYet(said)
+			return nil, notReadyError(said)
 		}
-		return nil, answer(said)
+		return nil, responseError(said)
 	}
-	return &buffered{conn, in}, nil
+	return &bufferedConn{conn, in}, nil
 }
 
-// answer is an error reported by the daemon or the runtime, as opposed to one of the
+// responseError is an error reported by the daemon or the runtime, as opposed to one of the
 // connection.
-type answer string
+type responseError string
 
-func (a answer) Error() string { return string(a) }
+func (a responseError) Error() string { return string(a) }
 
-// notYet is the error of a daemon that has just started: the same request may soon succeed.
-type notYet string
+// notReadyError is the error of a daemon that has just started: the same request may soon succeed.
+type notReadyError string
 
-func (n notYet) Error() string { return string(n) }
+func (n notReadyError) Error() string { return string(n) }
 
-// buffered is a connection with bytes that a reader has already read.
-type buffered struct {
+// bufferedConn is a connection with bytes that a reader has already read.
+type bufferedConn struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.in.Read(p) }
 
-// size is a terminal's size in the protocol's form.
-type size struct{ Width, Height uint16 }
+// terminalSize is a terminal's size in the protocol's form.
+type terminalSize struct{ Width, Height uint16 }
 
-// command is a session of a command, or of a container's own process.
-type command struct {
+// commandSession is a session of a command, or of a container's own process.
+type commandSession struct {
 	stdin          io.Reader // nil for none
 	stdout, stderr io.Writer // stderr is nil with a terminal
 	tty            bool
 	// sizes receives the terminal's sizes; nil without one.
-	sizes <-chan size
-	// outcomeWithin is how long to wait for the outcome after both outputs have ended, for a
+	sizes <-chan terminalSize
+	// outcomeTimeout is how long to wait for the outcome after both outputs have ended, for a
 	// command that ends with them; 0 means without limit. containerd 2.4 may never report the
 	// outcome if the command did not read all of its input.
-	outcomeWithin time.Duration
+	outcomeTimeout time.Duration
 }
 
-// errNoOutcome means that the runtime did not report the outcome within outcomeWithin.
+// errNoOutcome means that the runtime did not report the outcome within outcomeTimeout.
 var errNoOutcome = errors.New("the container runtime did not tell how the command ended")
 
 // query adds the streams to a request.
-func (c *command) query(q url.Values) url.Values {
+func (c *commandSession) query(q url.Values) url.Values {
 	for name, wanted := range map[string]bool{"input": c.stdin != nil, "output": c.stdout != nil, "error": c.stderr != nil, "tty": c.tty} {
 		if wanted {
 			q.Set(name, "1")
@@ -133,7 +133,7 @@ func (c *command) query(q url.Values) url.Values {
 
 // run passes the streams until the command has ended. If the command failed, the error is an
 // ExitError with the command's own code.
-func (c *command) run(ctx context.Context, conn *spdystream.Connection) error {
+func (c *commandSession) run(ctx context.Context, conn *spdystream.Connection) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	verdict, err := stream(conn, v1.StreamTypeError)
@@ -159,7 +159,7 @@ func (c *command) run(ctx context.Context, conn *spdystream.Connection) error {
 			go func() { _, _ = io.Copy(with, s.from); _ = with.Close() }()
 			continue
 		}
-		copies = append(copies, copying(s.to, with))
+		copies = append(copies, startCopy(s.to, with))
 	}
 	if c.sizes != nil {
 		resize, err := stream(conn, v1.StreamTypeResize)
@@ -181,8 +181,8 @@ func (c *command) run(ctx context.Context, conn *spdystream.Connection) error {
 		}
 	}
 	var late <-chan time.Time
-	if c.outcomeWithin > 0 {
-		late = time.After(c.outcomeWithin)
+	if c.outcomeTimeout > 0 {
+		late = time.After(c.outcomeTimeout)
 	}
 	select {
 	case err = <-outcome:
@@ -195,7 +195,7 @@ func (c *command) run(ctx context.Context, conn *spdystream.Connection) error {
 	return err
 }
 
-func copying(to io.Writer, from io.Reader) <-chan error {
+func startCopy(to io.Writer, from io.Reader) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(to, from)
@@ -212,9 +212,9 @@ func stream(conn *spdystream.Connection, kind string) (*spdystream.Stream, error
 	return s, s.Wait()
 }
 
-// errBrokenOff means that a session ended before its command, because podd, the runtime or the
+// errSessionLost means that a session ended before its command, because podd, the runtime or the
 // connection between them ended.
-var errBrokenOff = errors.New("the session broke off before the command ended")
+var errSessionLost = errors.New("the session broke off before the command ended")
 
 // readOutcome reads the outcome of a command: a Status, even if it succeeded.
 func readOutcome(from io.Reader) error {
@@ -223,11 +223,11 @@ func readOutcome(from io.Reader) error {
 		return err
 	}
 	if len(text) == 0 { // a broken connection ends its streams
-		return errBrokenOff
+		return errSessionLost
 	}
 	var s metav1.Status
 	if err := json.Unmarshal(text, &s); err != nil {
-		return answer(printable(string(text)))
+		return responseError(printable(string(text)))
 	}
 	if s.Status == metav1.StatusSuccess {
 		return nil
@@ -239,5 +239,5 @@ func readOutcome(from io.Reader) error {
 			}
 		}
 	}
-	return answer(printable(s.Message))
+	return responseError(printable(s.Message))
 }

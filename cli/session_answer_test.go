@@ -17,8 +17,8 @@ func TestADaemonThatHasJustStartedIsAskedAgain(t *testing.T) {
 			_, _ = fmt.Fprintf(there, "HTTP/1.1 %d %s\r\nContent-Length: 4\r\n\r\nwhy\n", code, http.StatusText(code))
 		}()
 		_, err := upgrade(t.Context(), here, "/exec/default/web/main", commandProtocol)
-		if err == nil || err.Error() != "why" || brokeOff(err) == final {
-			t.Errorf("%d: got %v, broken off: %v; want %q, final: %v", code, err, brokeOff(err), "why", final)
+		if err == nil || err.Error() != "why" || isSessionLost(err) == final {
+			t.Errorf("%d: got %v, broken off: %v; want %q, final: %v", code, err, isSessionLost(err), "why", final)
 		}
 		if err := errors.Join(here.Close(), there.Close()); err != nil {
 			t.Error(err)

@@ -15,8 +15,8 @@ type table struct {
 	width int
 }
 
-// minMessage is the narrowest last column that is still readable when wrapped.
-const minMessage = 30
+// minLastColumn is the narrowest last column that is still readable when wrapped.
+const minLastColumn = 30
 
 func (t *table) write(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
@@ -35,7 +35,7 @@ func (t *table) write(w io.Writer, rows [][]string) error {
 			indent += t.widths[i] + 3
 		}
 		last := row[len(row)-1]
-		if t.width-indent >= minMessage {
+		if t.width-indent >= minLastColumn {
 			last = strings.Join(wrap(last, t.width-indent), "\n"+strings.Repeat(" ", indent))
 		}
 		b.WriteString(strings.TrimRight(last, " ") + "\n")

@@ -12,7 +12,7 @@ import (
 // never if width is 0.
 func paragraph(w io.Writer, indent int, s string, width int) {
 	lines := []string{s}
-	if room := width - indent - 2; room >= minMessage {
+	if room := width - indent - 2; room >= minLastColumn {
 		lines = wrap(s, room)
 	}
 	for i, line := range lines {

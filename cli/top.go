@@ -58,7 +58,7 @@ func (o *TopOptions) RunPods(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := newClient(o.StateDir).summary(ctx)
+	s, err := newClient(o.StateDir).statsSummary(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (o *TopOptions) lines(s stats.Summary, names []podName) (lines []topUsage, 
 			if c.Memory != nil {
 				one.memory = c.Memory.WorkingSetBytes
 			}
-			sum.cpu, sum.memory = plus(sum.cpu, one.cpu), plus(sum.memory, one.memory)
+			sum.cpu, sum.memory = sumIfKnown(sum.cpu, one.cpu), sumIfKnown(sum.memory, one.memory)
 			if o.Containers {
 				lines = append(lines, one)
 			}
@@ -128,8 +128,8 @@ func (o *TopOptions) lines(s stats.Summary, names []podName) (lines []topUsage, 
 	return lines, missing
 }
 
-// plus returns nil if either summand is unknown: otherwise a part would pass for the sum.
-func plus(a, b *uint64) *uint64 {
+// sumIfKnown returns nil if either summand is unknown: otherwise a part would pass for the sum.
+func sumIfKnown(a, b *uint64) *uint64 {
 	if a == nil || b == nil {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (o *TopOptions) rows(lines []topUsage) [][]string {
 // RunNode prints the node's resource usage, as kubectl top node --show-capacity does.
 // Percentages refer to the machine's capacity.
 func (o *TopOptions) RunNode(ctx context.Context, out io.Writer) error {
-	s, err := newClient(o.StateDir).summary(ctx)
+	s, err := newClient(o.StateDir).statsSummary(ctx)
 	if err != nil {
 		return err
 	}
@@ -228,14 +228,14 @@ func percent(n, of uint64) string {
 	return fmt.Sprintf("%d%%", n*100/of)
 }
 
-// summary returns the daemon's statistics of CPU and memory. If the daemon has no CPU rates
+// statsSummary returns the daemon's statistics of CPU and memory. If the daemon has no CPU rates
 // yet, because nobody asked in the last minutes, summary asks again after rateWait.
-func (c *client) summary(ctx context.Context) (s stats.Summary, err error) {
+func (c *client) statsSummary(ctx context.Context) (s stats.Summary, err error) {
 	ask := func() error {
 		s = stats.Summary{}
 		return c.get(ctx, summaryPath, url.Values{"only_cpu_and_memory": {"true"}}, func(decode func(any) error) error { return decode(&s) })
 	}
-	if err = ask(); err != nil || measured(s) {
+	if err = ask(); err != nil || hasCPURates(s) {
 		return s, err
 	}
 	select {
@@ -246,8 +246,8 @@ func (c *client) summary(ctx context.Context) (s stats.Summary, err error) {
 	}
 }
 
-// measured reports whether all rates are known.
-func measured(s stats.Summary) bool {
+// hasCPURates reports whether all rates are known.
+func hasCPURates(s stats.Summary) bool {
 	if s.Node.CPU != nil && s.Node.CPU.UsageNanoCores == nil {
 		return false
 	}

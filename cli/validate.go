@@ -77,7 +77,7 @@ func printVerdict(w io.Writer, v file.Verdict) {
 }
 
 func printProblem(w io.Writer, p pod.Problem) {
-	line := p.Where()
+	line := p.Location()
 	if p.Warning {
 		line += ": warning"
 	}

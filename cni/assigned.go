@@ -29,10 +29,10 @@ func (n *Network) cidr() (netip.Prefix, error) {
 		return n.cfg.PodCIDR, nil
 	}
 	fallback := netip.MustParsePrefix(DefaultPodCIDR)
-	if n.cfg.Assigned == "" {
+	if n.cfg.AssignedFile == "" {
 		return fallback, nil
 	}
-	text, err := readStart(n.cfg.Assigned, maxAssigned)
+	text, err := readStart(n.cfg.AssignedFile, maxAssigned)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fallback, nil
@@ -40,7 +40,7 @@ func (n *Network) cidr() (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("read which pod CIDR the cluster has assigned: %w", err)
 	}
 	cidr, err := netip.ParsePrefix(strings.TrimSpace(text))
-	if err != nil || n.cfg.fits(cidr) != nil {
+	if err != nil || n.cfg.checkPodCIDR(cidr) != nil {
 		return netip.Prefix{}, nil // none yet, or damaged: the cluster says it again
 	}
 	return cidr, nil
@@ -61,22 +61,22 @@ func readStart(path string, limit int) (string, error) {
 	return string(text[:read]), nil
 }
 
-// Await makes the network wait for the cluster's assignment (Assign): until then SetUp
+// AwaitAssignment makes the network wait for the cluster's assignment (Assign): until then SetUp
 // makes no network. It does not wait if there was an assignment, even in an earlier run,
 // or if the pod CIDR was configured. It leaves alone what pods of an earlier network
 // have.
-func (n *Network) Await() error {
-	if n.cfg.PodCIDR.IsValid() || n.cfg.Assigned == "" || there(n.cfg.Assigned) {
+func (n *Network) AwaitAssignment() error {
+	if n.cfg.PodCIDR.IsValid() || n.cfg.AssignedFile == "" || fileExists(n.cfg.AssignedFile) {
 		return nil
 	}
-	return n.record("")
+	return n.saveAssigned("")
 }
 
-func (n *Network) record(text string) error {
-	if err := os.MkdirAll(filepath.Dir(n.cfg.Assigned), 0o700); err != nil {
+func (n *Network) saveAssigned(text string) error {
+	if err := os.MkdirAll(filepath.Dir(n.cfg.AssignedFile), 0o700); err != nil {
 		return fmt.Errorf("record the pod CIDR that the cluster assigns: %w", err)
 	}
-	if err := atomicfile.WriteDurably(n.cfg.Assigned, []byte(text), 0o600); err != nil {
+	if err := atomicfile.WriteDurably(n.cfg.AssignedFile, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("record the pod CIDR that the cluster assigns: %w", err)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (n *Network) record(text string) error {
 // Unassign removes what Await and Assign have recorded, because the node is in no
 // cluster. The network stays as it is until the next SetUp.
 func (n *Network) Unassign() error {
-	if err := os.Remove(n.cfg.Assigned); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(n.cfg.AssignedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the pod CIDR that a cluster had assigned: %w", err)
 	}
 	return nil
@@ -109,11 +109,11 @@ func (n *Network) Assign(ctx context.Context, cidrs []netip.Prefix) error {
 		return fmt.Errorf("the cluster gives this node the pod CIDR %v, and the default pod network is IPv4 only: give the cluster an IPv4 --cluster-cidr, or put a CNI configuration of your own into %s", cidrs, n.cfg.ConfDir)
 	}
 	cidr := cidrs[i].Masked()
-	if err := n.cfg.fits(cidr); err != nil {
+	if err := n.cfg.checkPodCIDR(cidr); err != nil {
 		return err
 	}
 	old, err := n.cidr()
-	if err != nil || old == cidr && there(n.cfg.confFile()) {
+	if err != nil || old == cidr && fileExists(n.cfg.confFile()) {
 		return err
 	}
 	stray, err := n.leasesOutside(cidr)
@@ -125,9 +125,9 @@ func (n *Network) Assign(ctx context.Context, cidrs []netip.Prefix) error {
 			ErrAddressesInUse, cidr, len(stray), stray[0])
 	}
 	if old.IsValid() {
-		n.rules(old).removeShared(ctx)
+		n.rules(old).removeCIDRRules(ctx)
 	}
-	if err := n.record(cidr.String() + "\n"); err != nil {
+	if err := n.saveAssigned(cidr.String() + "\n"); err != nil {
 		return err
 	}
 	return n.SetUp(ctx)
@@ -148,10 +148,10 @@ func (n *Network) leasesOutside(cidr netip.Prefix) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// withdraw removes the configuration of an earlier network, so that no more pods start in
+// removeUnusedConf removes the configuration of an earlier network, so that no more pods start in
 // it. It keeps the configuration while pods have addresses of that network: they cannot
 // be released without it.
-func (n *Network) withdraw() error {
+func (n *Network) removeUnusedConf() error {
 	held, err := n.leasesOutside(netip.Prefix{})
 	if err != nil || len(held) > 0 {
 		return err
@@ -162,10 +162,10 @@ func (n *Network) withdraw() error {
 	return nil
 }
 
-// keeps says whether the network of an earlier start stays because pods still have addresses
+// keepsOldNetwork says whether the network of an earlier start stays because pods still have addresses
 // of it. For example, the node has left its cluster, and its pods run on.
-func (n *Network) keeps(cidr netip.Prefix) (bool, error) {
-	if n.cfg.PodCIDR.IsValid() || !there(n.cfg.confFile()) {
+func (n *Network) keepsOldNetwork(cidr netip.Prefix) (bool, error) {
+	if n.cfg.PodCIDR.IsValid() || !fileExists(n.cfg.confFile()) {
 		return false, nil
 	}
 	stray, err := n.leasesOutside(cidr)

@@ -27,7 +27,7 @@ func awaiting(t *testing.T) (n *Network, node string) {
 	newNetNS(t, node)
 	n, err := New(Config{
 		Bridge: "poddt3", BinDirs: []string{dir}, ConfDir: filepath.Join(dir, "net.d"), LeaseDir: filepath.Join(dir, "leases"),
-		CacheDir: filepath.Join(dir, "cache"), Assigned: filepath.Join(dir, "cluster/pod-cidr"),
+		CacheDir: filepath.Join(dir, "cache"), AssignedFile: filepath.Join(dir, "cluster/pod-cidr"),
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func network(t *testing.T, n *Network, node string) (conf, masqueraded string) {
 func TestPodCIDROfAClusterMakesTheNetwork(t *testing.T) {
 	n, node := awaiting(t)
 	do := func(f func() error) { t.Helper(); inNetNS(t, node, f) }
-	if err := n.Await(); err != nil {
+	if err := n.AwaitAssignment(); err != nil {
 		t.Fatal(err)
 	}
 	do(func() error { return n.SetUp(t.Context()) })
@@ -68,7 +68,7 @@ func TestPodCIDROfAClusterMakesTheNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.RemoveAll(n.cfg.ConfDir), again.Await()); err != nil {
+	if err := errors.Join(os.RemoveAll(n.cfg.ConfDir), again.AwaitAssignment()); err != nil {
 		t.Fatal(err)
 	}
 	do(func() error { return again.SetUp(t.Context()) })
@@ -119,7 +119,7 @@ func TestJoiningAClusterKeepsTheNetworkOfPodsThatRun(t *testing.T) {
 	}
 	lease := filepath.Join(n.cfg.LeaseDir, n.cfg.Bridge, "10.88.0.7")
 	write(t, lease, "a-pod\r\neth0")
-	if err := n.Await(); err != nil {
+	if err := n.AwaitAssignment(); err != nil {
 		t.Fatal(err)
 	}
 	inNetNS(t, node, func() error { return n.SetUp(t.Context()) })
@@ -140,7 +140,7 @@ func TestLeavingAClusterKeepsTheNetworkOfPodsThatRun(t *testing.T) {
 	inNetNS(t, node, func() error { return n.Assign(t.Context(), prefixes("10.207.1.0/24")) })
 	lease := filepath.Join(n.cfg.LeaseDir, n.cfg.Bridge, "10.207.1.7")
 	write(t, lease, "a-pod\r\neth0")
-	if err := os.Remove(n.cfg.Assigned); err != nil {
+	if err := os.Remove(n.cfg.AssignedFile); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct{ with, want, not string }{{"with a pod", "10.207.1.0/24", DefaultPodCIDR}, {"without pods", DefaultPodCIDR, "10.207.1.0/24"}} {
@@ -175,7 +175,7 @@ func TestAssignmentsThatTheNetworkCannotHave(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A damaged record is none.
-	write(t, n.cfg.Assigned, strings.Repeat("x", 1<<20))
+	write(t, n.cfg.AssignedFile, strings.Repeat("x", 1<<20))
 	inNetNS(t, node, func() error { return n.SetUp(t.Context()) })
 	if conf, _ := network(t, n, node); conf != "" {
 		t.Errorf("with a damaged record the runtime reads %q", conf)

@@ -13,8 +13,8 @@ import (
 // would, and writes its own name on it (the interface's alias). A bridge without that
 // name belongs to somebody else.
 type bridge struct {
-	// there: an interface of that name exists.
-	there bool
+	// exists: an interface of that name exists.
+	exists bool
 	// kind is "bridge" for one; alias is what is written on it.
 	kind, alias string
 }
@@ -22,8 +22,8 @@ type bridge struct {
 // maxAlias is the kernel's limit for an alias (IFALIASZ, with the final zero).
 const maxAlias = 255
 
-// mark is the alias of podd's own bridge.
-func (n *Network) mark() string {
+// bridgeAlias is the alias of podd's own bridge.
+func (n *Network) bridgeAlias() string {
 	mark := "podd " + n.cfg.Owner
 	return mark[:min(len(mark), maxAlias)]
 }
@@ -50,7 +50,7 @@ func (n *Network) inspectBridge(ctx context.Context) (b bridge, err error) {
 	if err := json.Unmarshal([]byte(out), &links); err != nil || len(links) != 1 {
 		return b, fmt.Errorf("inspect bridge %s: ip says %q", n.cfg.Bridge, out)
 	}
-	return bridge{there: true, kind: links[0].Info.Kind, alias: links[0].Alias}, nil
+	return bridge{exists: true, kind: links[0].Info.Kind, alias: links[0].Alias}, nil
 }
 
 var errNoIP = errors.New("the command ip is not installed, without which podd does not know its bridge from others'; on Debian or Ubuntu: apt-get install iproute2")
@@ -62,35 +62,35 @@ func (n *Network) ensureBridge(ctx context.Context, cidr netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	if !b.there {
+	if !b.exists {
 		ip := findTool("ip")
 		if ip == "" {
 			return errNoIP
 		}
-		script := fmt.Sprintf("link add name %[1]s type bridge\nlink set dev %[1]s alias \"%[2]s\"\n", n.cfg.Bridge, n.mark())
+		script := fmt.Sprintf("link add name %[1]s type bridge\nlink set dev %[1]s alias \"%[2]s\"\n", n.cfg.Bridge, n.bridgeAlias())
 		if _, err := run(ctx, script, ip, "-batch", "-"); err != nil {
 			return fmt.Errorf("make bridge %s: %w", n.cfg.Bridge, err)
 		}
 		return nil
 	}
 	switch {
-	case b.alias == n.mark():
+	case b.alias == n.bridgeAlias():
 		return nil
-	case n.others(b):
+	case n.isOtherPodds(b):
 		return fmt.Errorf("bridge %s belongs to another podd (%q); each needs a --bridge and a --pod-cidr of its own", n.cfg.Bridge, b.alias)
 	case b.kind != "bridge":
 		return fmt.Errorf("--bridge %s: there is a network interface of that name, which is not a bridge; choose another name", n.cfg.Bridge)
 	}
-	return n.harmless(cidr)
+	return n.checkBridgeAddresses(cidr)
 }
 
-// others says whether a bridge is another podd's.
-func (n *Network) others(b bridge) bool {
-	return b.there && b.alias != n.mark() && len(b.alias) > 5 && b.alias[:5] == "podd "
+// isOtherPodds says whether a bridge is another podd's.
+func (n *Network) isOtherPodds(b bridge) bool {
+	return b.exists && b.alias != n.bridgeAlias() && len(b.alias) > 5 && b.alias[:5] == "podd "
 }
 
-// harmless returns an error for a bridge with addresses that the plugin would remove.
-func (n *Network) harmless(cidr netip.Prefix) error {
+// checkBridgeAddresses returns an error for a bridge with addresses that the plugin would remove.
+func (n *Network) checkBridgeAddresses(cidr netip.Prefix) error {
 	link, err := net.InterfaceByName(n.cfg.Bridge)
 	if err != nil {
 		return fmt.Errorf("inspect bridge %s: %w", n.cfg.Bridge, err)
@@ -111,10 +111,10 @@ func (n *Network) harmless(cidr netip.Prefix) error {
 
 // removeBridge removes the bridge if podd has made it. remark says why it stays.
 func (n *Network) removeBridge(ctx context.Context, b bridge) (remark string, err error) {
-	if !b.there {
+	if !b.exists {
 		return "", nil
 	}
-	if b.alias != n.mark() {
+	if b.alias != n.bridgeAlias() {
 		return fmt.Sprintf("bridge %s is kept: podd did not create it", n.cfg.Bridge), nil
 	}
 	if _, err := run(ctx, "", findTool("ip"), "link", "delete", n.cfg.Bridge); err != nil {

@@ -41,25 +41,25 @@ func (n *Network) Collect(ctx context.Context, live []string, before time.Time) 
 	for _, id := range live {
 		known[id] = struct{}{}
 	}
-	g := &garbage{n: n, live: known, before: before}
+	g := &collection{n: n, live: known, before: before}
 	attachments, err := n.cni.GetCachedAttachments("")
 	if err != nil {
 		return Collected{}, fmt.Errorf("list network attachments: %w", err)
 	}
-	err = errors.Join(g.attachments(ctx, attachments), g.leases(), g.namespaces(attachments))
+	err = errors.Join(g.collectAttachments(ctx, attachments), g.collectLeases(), g.collectNamespaces(attachments))
 	return g.done, err
 }
 
-// garbage is one collection.
-type garbage struct {
+// collection is one collection.
+type collection struct {
 	n      *Network
 	live   map[string]struct{}
 	before time.Time
 	done   Collected
 }
 
-// leaked says whether the file of a sandbox is orphaned.
-func (g *garbage) leaked(id, file string) bool {
+// isOrphaned says whether the file of a sandbox is orphaned.
+func (g *collection) isOrphaned(id, file string) bool {
 	if _, ok := g.live[id]; ok {
 		return false
 	}
@@ -67,9 +67,9 @@ func (g *garbage) leaked(id, file string) bool {
 	return err == nil && info.ModTime().Before(g.before)
 }
 
-// attachments has the plugins release lost attachments (DEL), by libcni's cached
+// collectAttachments has the plugins release lost attachments (DEL), by libcni's cached
 // result of their ADD: lease, hostPort rules and the cached result are removed.
-func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachment) error {
+func (g *collection) collectAttachments(ctx context.Context, all []*libcni.NetworkAttachment) error {
 	var errs []error
 	booted := bootTime()
 	for _, a := range all {
@@ -77,17 +77,17 @@ func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachme
 			continue
 		}
 		note := filepath.Join(g.n.cfg.CacheDir, "results", a.Network+"-"+a.ContainerID+"-"+a.IfName)
-		if !g.leaked(a.ContainerID, note) {
+		if !g.isOrphaned(a.ContainerID, note) {
 			continue
 		}
 		info, err := os.Stat(note)
-		if err == nil && info.ModTime().Before(booted) && !there(a.NetNS) {
+		if err == nil && info.ModTime().Before(booted) && !fileExists(a.NetNS) {
 			// A reboot has removed everything but the cached result, so that the
 			// plugins, a process each, need not be called. If the namespace exists,
 			// there was no reboot: the clock was set.
 			err = os.Remove(note)
 		} else {
-			err = g.undo(ctx, a)
+			err = g.release(ctx, a)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("undo network of lost sandbox %s: %w", a.ContainerID, err))
@@ -98,18 +98,18 @@ func (g *garbage) attachments(ctx context.Context, all []*libcni.NetworkAttachme
 	return errors.Join(errs...)
 }
 
-func there(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-func (g *garbage) undo(ctx context.Context, a *libcni.NetworkAttachment) error {
+func (g *collection) release(ctx context.Context, a *libcni.NetworkAttachment) error {
 	list, err := libcni.ConfListFromBytes(a.Config)
 	if err != nil {
 		return err
 	}
 	netns := a.NetNS
-	if !there(netns) {
+	if !fileExists(netns) {
 		netns = "" // the plugins then do what can be done without
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -119,9 +119,9 @@ func (g *garbage) undo(ctx context.Context, a *libcni.NetworkAttachment) error {
 	})
 }
 
-// leases removes the leases of lost sandboxes without an attachment, under
+// collectLeases removes the leases of lost sandboxes without an attachment, under
 // host-local's own lock.
-func (g *garbage) leases() error {
+func (g *collection) collectLeases() error {
 	dir := filepath.Join(g.n.cfg.LeaseDir, g.n.cfg.Bridge)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +132,7 @@ func (g *garbage) leases() error {
 	}
 	var lost []string
 	for _, e := range entries {
-		if file := filepath.Join(dir, e.Name()); g.lostLease(file) {
+		if file := filepath.Join(dir, e.Name()); g.isOrphanedLease(file) {
 			lost = append(lost, file)
 		}
 	}
@@ -146,7 +146,7 @@ func (g *garbage) leases() error {
 	defer unlock()
 	var errs []error
 	for _, file := range lost {
-		if !g.lostLease(file) { // given to another meanwhile
+		if !g.isOrphanedLease(file) { // given to another meanwhile
 			continue
 		}
 		if err := os.Remove(file); err != nil {
@@ -158,8 +158,8 @@ func (g *garbage) leases() error {
 	return errors.Join(errs...)
 }
 
-// lostLease reads a lease: named by its address, "ID\r\ninterface" inside.
-func (g *garbage) lostLease(file string) bool {
+// isOrphanedLease reads a lease: named by its address, "ID\r\ninterface" inside.
+func (g *collection) isOrphanedLease(file string) bool {
 	name := filepath.Base(file)
 	if name == "lock" || strings.HasPrefix(name, "last_reserved_ip") {
 		return false
@@ -169,12 +169,12 @@ func (g *garbage) lostLease(file string) bool {
 		return false
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
-	return id != "" && g.leaked(id, file)
+	return id != "" && g.isOrphaned(id, file)
 }
 
-// namespaces unmounts network namespaces without processes that belong to no
+// collectNamespaces unmounts network namespaces without processes that belong to no
 // attachment of a known sandbox; their veths are removed with them.
-func (g *garbage) namespaces(attachments []*libcni.NetworkAttachment) error {
+func (g *collection) collectNamespaces(attachments []*libcni.NetworkAttachment) error {
 	if g.n.cfg.NetNSDir == "" {
 		return nil
 	}

@@ -37,10 +37,10 @@ type Config struct {
 	// PodCIDR is IPv4, with room for at least one pod. The zero value is that of
 	// Assigned, or else DefaultPodCIDR.
 	PodCIDR netip.Prefix
-	// Assigned is a file for the pod CIDR that a cluster gives to this node; see Await
+	// AssignedFile is a file for the pod CIDR that a cluster gives to this node; see Await
 	// and Assign. Empty: none does. It should survive a boot, so that pods have a
 	// network before the cluster responds.
-	Assigned string
+	AssignedFile string
 	// BinDirs hold the plugins, first match wins.
 	BinDirs []string
 	// ConfDir is where the runtime reads the network's configuration.
@@ -74,7 +74,7 @@ func (c *Config) complete() error {
 		errs = append(errs, fmt.Errorf("bridge name %q: a network interface has 1 to 15 letters, digits, dots, dashes or underscores, a letter first", c.Bridge))
 	}
 	if c.PodCIDR.IsValid() {
-		if err := c.fits(c.PodCIDR); err != nil {
+		if err := c.checkPodCIDR(c.PodCIDR); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -89,8 +89,8 @@ func (c *Config) complete() error {
 	return errors.Join(errs...)
 }
 
-// fits says why pods cannot get their addresses from a network.
-func (c *Config) fits(cidr netip.Prefix) error {
+// checkPodCIDR says why pods cannot get their addresses from a network.
+func (c *Config) checkPodCIDR(cidr netip.Prefix) error {
 	switch {
 	case !cidr.Addr().Is4():
 		return fmt.Errorf("pod CIDR %s: the default network is IPv4 only; for IPv6 put a CNI configuration of your own into %s", cidr, c.ConfDir)

@@ -65,9 +65,9 @@ func (n *Network) SetUp(ctx context.Context) error {
 	}
 	if !cidr.IsValid() {
 		n.log.Info("the pod network waits for the podCIDR that the cluster gives to this node")
-		return n.withdraw()
+		return n.removeUnusedConf()
 	}
-	if kept, err := n.keeps(cidr); err != nil || kept {
+	if kept, err := n.keepsOldNetwork(cidr); err != nil || kept {
 		return err
 	}
 	rules := n.rules(cidr)
@@ -78,10 +78,10 @@ func (n *Network) SetUp(ctx context.Context) error {
 	if err := n.cfg.writeConf(backend, cidr); err != nil {
 		return err
 	}
-	if own, err := n.inUse(); err != nil || !own {
+	if own, err := n.isEffective(); err != nil || !own {
 		return err
 	}
-	if err := n.forwarding(); err != nil {
+	if err := n.enableForwarding(); err != nil {
 		return err
 	}
 	if err := n.ensureBridge(ctx, cidr); err != nil {
@@ -102,7 +102,7 @@ func (n *Network) TearDown(ctx context.Context) (remark string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if n.others(b) {
+	if n.isOtherPodds(b) {
 		return fmt.Sprintf("network %s is kept: it belongs to another podd (%q)", n.cfg.Bridge, b.alias), nil
 	}
 	cidr, err := n.cidr()
@@ -181,8 +181,8 @@ func (n *Network) load() (*libcni.NetworkConfigList, string, error) {
 	return list, file, nil
 }
 
-// inUse says whether podd's network is the effective one.
-func (n *Network) inUse() (bool, error) {
+// isEffective says whether podd's network is the effective one.
+func (n *Network) isEffective() (bool, error) {
 	_, file, err := n.load()
 	if err != nil {
 		return false, err
@@ -194,8 +194,8 @@ func (n *Network) inUse() (bool, error) {
 	return true, nil
 }
 
-// forwarding enables IP forwarding on the node.
-func (n *Network) forwarding() error {
+// enableForwarding enables IP forwarding on the node.
+func (n *Network) enableForwarding() error {
 	path := filepath.Join(n.proc, "sys/net/ipv4/ip_forward")
 	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == "1" {
 		return nil

@@ -35,11 +35,11 @@ type PodCIDRConfig struct {
 	Runtime RuntimeConfig
 	// Configured is the network of --pod-cidr, which is used instead; zero for none.
 	Configured netip.Prefix
-	// Settled blocks until the runtime has read what Assign has changed. Changed is called then,
+	// AwaitReload blocks until the runtime has read what Assign has changed. Changed is called then,
 	// and when NotReady changes its answer; it must not block.
-	Settled func(ctx context.Context)
-	Changed func()
-	Log     *slog.Logger
+	AwaitReload func(ctx context.Context)
+	Changed     func()
+	Log         *slog.Logger
 }
 
 // PodCIDR applies the podCIDRs of the Node, which the cluster's controllers write, to the
@@ -50,22 +50,22 @@ type PodCIDR struct {
 	cfg  PodCIDRConfig
 	poke wake.Signal
 
-	mu    sync.Mutex
-	given []string // the Node's, read-only
-	err   error    // why they are not taken up
+	mu      sync.Mutex
+	desired []string // the Node's, read-only
+	err     error    // why they are not taken up
 }
 
 // NewPodCIDR returns a PodCIDR that has seen no Node.
 func NewPodCIDR(cfg PodCIDRConfig) *PodCIDR { return &PodCIDR{cfg: cfg, poke: wake.New()} }
 
-// Seen gets each version of the Node. It never blocks.
-func (p *PodCIDR) Seen(of *v1.Node) {
+// ObserveNode gets each version of the Node. It never blocks.
+func (p *PodCIDR) ObserveNode(of *v1.Node) {
 	given := of.Spec.PodCIDRs
 	if len(given) == 0 && of.Spec.PodCIDR != "" {
 		given = []string{of.Spec.PodCIDR}
 	}
 	p.mu.Lock()
-	p.given = given
+	p.desired = given
 	p.mu.Unlock()
 	p.poke.Notify()
 }
@@ -93,13 +93,13 @@ func (p *PodCIDR) Run(ctx context.Context) error {
 		case <-retry:
 		}
 		p.mu.Lock()
-		given := p.given
+		given := p.desired
 		p.mu.Unlock()
 		retry = nil
 		if len(given) == 0 || p.cfg.Network == nil && slices.Equal(given, taken) {
 			continue // a Node has none before the controllers see it, and none is taken away
 		}
-		err := p.take(ctx, given, slices.Equal(given, taken))
+		err := p.apply(ctx, given, slices.Equal(given, taken))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -108,12 +108,12 @@ func (p *PodCIDR) Run(ctx context.Context) error {
 		} else {
 			retry = time.After(retryPodCIDR)
 		}
-		p.tell(err)
+		p.recordResult(err)
 	}
 }
 
-// tell records how the last attempt went.
-func (p *PodCIDR) tell(err error) {
+// recordResult records how the last attempt went.
+func (p *PodCIDR) recordResult(err error) {
 	p.mu.Lock()
 	before := p.err
 	p.err = err
@@ -126,9 +126,9 @@ func (p *PodCIDR) tell(err error) {
 	}
 }
 
-// take applies the podCIDRs. again says that they were applied before: the network then
+// apply applies the podCIDRs. again says that they were applied before: the network then
 // only checks whether it still exists.
-func (p *PodCIDR) take(ctx context.Context, given []string, again bool) error {
+func (p *PodCIDR) apply(ctx context.Context, given []string, again bool) error {
 	if p.cfg.Network == nil {
 		return p.cfg.Runtime.UpdateRuntimeConfig(ctx, strings.Join(given, ","))
 	}
@@ -150,7 +150,7 @@ func (p *PodCIDR) take(ctx context.Context, given []string, again bool) error {
 		return err
 	}
 	if !again {
-		p.cfg.Settled(ctx)
+		p.cfg.AwaitReload(ctx)
 		p.cfg.Log.Info("pods get their addresses from the Node's podCIDR", "pod_cidr", strings.Join(given, ","))
 		p.cfg.Changed()
 	}

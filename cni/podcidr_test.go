@@ -67,7 +67,7 @@ func (n *pretendNetwork) changedTimes() int {
 func aPodCIDR(t *testing.T, cfg PodCIDRConfig) (p *PodCIDR, log *strings.Builder) {
 	t.Helper()
 	log = &strings.Builder{}
-	cfg.Settled, cfg.Log = func(context.Context) {}, slog.New(slog.NewTextHandler(log, nil))
+	cfg.AwaitReload, cfg.Log = func(context.Context) {}, slog.New(slog.NewTextHandler(log, nil))
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
@@ -84,12 +84,12 @@ func TestPodCIDROfTheNodeReachesTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &pretendNetwork{}
 		p, _ := aPodCIDR(t, PodCIDRConfig{Network: network, Changed: network.changed})
-		p.Seen(nodeWith())
+		p.ObserveNode(nodeWith())
 		synctest.Wait()
 		if len(network.told()) > 0 || p.NotReady() != nil {
 			t.Errorf("a Node without podCIDR: got %q, %v", network.told(), p.NotReady())
 		}
-		p.Seen(&v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.0.1.0/24"}}) // of an old control plane
+		p.ObserveNode(&v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.0.1.0/24"}}) // of an old control plane
 		synctest.Wait()
 		if want := []string{"[10.0.1.0/24]"}; !slices.Equal(network.told(), want) || network.changedTimes() != 1 {
 			t.Errorf("got %q and %d changes, want %q and 1", network.told(), network.changedTimes(), want)
@@ -97,7 +97,7 @@ func TestPodCIDROfTheNodeReachesTheNetwork(t *testing.T) {
 
 		refused := errors.New("pods have other addresses")
 		network.fail(refused)
-		p.Seen(nodeWith("10.0.2.0/24"))
+		p.ObserveNode(nodeWith("10.0.2.0/24"))
 		synctest.Wait()
 		if err := p.NotReady(); !errors.Is(err, refused) || network.changedTimes() != 2 {
 			t.Errorf("refused: got %v and %d changes, want the reason and 2", err, network.changedTimes())
@@ -120,7 +120,7 @@ func TestPodCIDROfTheNodeReachesTheNetwork(t *testing.T) {
 		if len(network.told()) != before {
 			t.Errorf("%d more attempts after it was taken up", len(network.told())-before)
 		}
-		p.Seen(nodeWith("nonsense"))
+		p.ObserveNode(nodeWith("nonsense"))
 		synctest.Wait()
 		if err := p.NotReady(); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 			t.Errorf("nonsense: got %v", err)
@@ -132,14 +132,14 @@ func TestPodCIDRIsSaidToAnotherRuntimeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := &pretendNetwork{err: errors.New("not now")}
 		p, _ := aPodCIDR(t, PodCIDRConfig{Runtime: runtime})
-		p.Seen(nodeWith("10.0.1.0/24", "fd00:1::/64"))
+		p.ObserveNode(nodeWith("10.0.1.0/24", "fd00:1::/64"))
 		synctest.Wait()
 		if p.NotReady() != nil {
 			t.Errorf("another runtime's network makes the node not ready: %v", p.NotReady())
 		}
 		runtime.fail(nil)
 		time.Sleep(time.Minute)
-		p.Seen(nodeWith("10.0.1.0/24", "fd00:1::/64"))
+		p.ObserveNode(nodeWith("10.0.1.0/24", "fd00:1::/64"))
 		synctest.Wait()
 		if want := slices.Repeat([]string{"10.0.1.0/24,fd00:1::/64"}, 2); !slices.Equal(runtime.told(), want) {
 			t.Errorf("got %q, want a failed call and one that did not: %q", runtime.told(), want)
@@ -151,13 +151,13 @@ func TestConfiguredPodCIDRWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &pretendNetwork{}
 		p, log := aPodCIDR(t, PodCIDRConfig{Network: network, Configured: netip.MustParsePrefix("10.0.1.0/24")})
-		p.Seen(nodeWith("10.0.1.0/24"))
+		p.ObserveNode(nodeWith("10.0.1.0/24"))
 		synctest.Wait()
 		if log.Len() > 0 {
 			t.Errorf("for the same: said %q", log)
 		}
 		for range 3 {
-			p.Seen(nodeWith("10.0.2.0/24"))
+			p.ObserveNode(nodeWith("10.0.2.0/24"))
 			synctest.Wait()
 		}
 		if said := log.String(); len(network.told()) > 0 || p.NotReady() != nil || strings.Count(said, "\n") != 1 || !strings.Contains(said, "omit --pod-cidr") {

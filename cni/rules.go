@@ -59,15 +59,15 @@ func (r *rules) apply(ctx context.Context) (remark string, err error) {
 	if backend == "nftables" {
 		_, err = r.run(ctx, r.script(), r.find("nft"), "-f", "-")
 	} else {
-		err = r.ensureShared(ctx)
+		err = r.ensureIPTables(ctx)
 	}
 	if err != nil {
 		return "", fmt.Errorf("make the rules of pod CIDR %s (masquerading, no way to the node's loopback): %w", r.cidr, err)
 	}
-	if err := r.accept(ctx); err != nil {
+	if err := r.ensureForwardAccept(ctx); err != nil {
 		return "", fmt.Errorf("allow pods' packets to be forwarded: %w", err)
 	}
-	return r.blocked(ctx), nil
+	return r.blockingChain(ctx), nil
 }
 
 // script replaces our table in one transaction. Multicast keeps its source.
@@ -96,8 +96,8 @@ func (r *rules) masquerade() []string {
 	return slices.Concat([]string{"-s", r.cidr.String(), "!", "-d", r.cidr.String()}, r.comment(), []string{"-j", "MASQUERADE"})
 }
 
-// loopback closes it; see rules.
-func (r *rules) loopback() [][]string {
+// loopbackRules closes it; see rules.
+func (r *rules) loopbackRules() [][]string {
 	return [][]string{
 		slices.Concat([]string{"-i", r.bridge, "-d", "127.0.0.0/8"}, r.comment(), []string{"-j", "DROP"}),
 		slices.Concat([]string{"-i", r.bridge, "-s", "127.0.0.0/8"}, r.comment(), []string{"-j", "DROP"}),
@@ -109,9 +109,9 @@ var (
 	natPostrouting = []string{"-t", "nat", "POSTROUTING"}
 )
 
-// ensureShared is script for iptables.
-func (r *rules) ensureShared(ctx context.Context) error {
-	for _, rule := range r.loopback() {
+// ensureIPTables is script for iptables.
+func (r *rules) ensureIPTables(ctx context.Context) error {
+	for _, rule := range r.loopbackRules() {
 		if err := r.ensure(ctx, "-I", rawPrerouting, rule); err != nil {
 			return err
 		}
@@ -119,9 +119,9 @@ func (r *rules) ensureShared(ctx context.Context) error {
 	return r.ensure(ctx, "-A", natPostrouting, r.masquerade())
 }
 
-// forwards: what pods send may pass; towards pods only what answers them, or
+// forwardRules: what pods send may pass; towards pods only what answers them, or
 // what came through a hostPort (DNAT).
-func (r *rules) forwards() [][]string {
+func (r *rules) forwardRules() [][]string {
 	return [][]string{
 		slices.Concat([]string{"-i", r.bridge, "-s", r.cidr.String()}, r.comment(), []string{"-j", "ACCEPT"}),
 		slices.Concat([]string{"-o", r.bridge, "-d", r.cidr.String(), "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED,DNAT"},
@@ -129,17 +129,17 @@ func (r *rules) forwards() [][]string {
 	}
 }
 
-// accept adds the forward rules only if the FORWARD chain of iptables could drop packets:
+// ensureForwardAccept adds the forward rules only if the FORWARD chain of iptables could drop packets:
 // by a policy of DROP (Docker sets it) or by rules of others (ufw and friends).
-func (r *rules) accept(ctx context.Context) error {
+func (r *rules) ensureForwardAccept(ctx context.Context) error {
 	if r.find("iptables") == "" {
 		return nil
 	}
 	out, err := r.run(ctx, "", r.find("iptables"), "-w", "-S", "FORWARD")
-	if err != nil || !filters(out) {
+	if err != nil || !mayDrop(out) {
 		return err
 	}
-	for _, rule := range r.forwards() {
+	for _, rule := range r.forwardRules() {
 		if err := r.ensure(ctx, "-I", []string{"FORWARD"}, rule); err != nil {
 			return err
 		}
@@ -147,8 +147,8 @@ func (r *rules) accept(ctx context.Context) error {
 	return nil
 }
 
-// filters reads "iptables -S FORWARD": is there anything that could drop?
-func filters(listing string) bool {
+// mayDrop reads "iptables -S FORWARD": is there anything that could drop?
+func mayDrop(listing string) bool {
 	for line := range strings.Lines(listing) {
 		line = strings.TrimSpace(line)
 		if line != "" && line != "-P FORWARD ACCEPT" && !strings.Contains(line, `--comment "podd `) {
@@ -184,21 +184,21 @@ func (r *rules) remove(ctx context.Context) error {
 		r.removePortmap(ctx, nft)
 	}
 	if r.find("iptables") != "" {
-		r.removeShared(ctx)
-		for _, rule := range r.loopback() {
+		r.removeCIDRRules(ctx)
+		for _, rule := range r.loopbackRules() {
 			r.removeAll(ctx, rawPrerouting, rule)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeShared removes the rules of iptables that name the pod CIDR, if there are any.
+// removeCIDRRules removes the rules of iptables that name the pod CIDR, if there are any.
 // Those of nftables are in a table of the bridge's name, and replaced with it.
-func (r *rules) removeShared(ctx context.Context) {
+func (r *rules) removeCIDRRules(ctx context.Context) {
 	if r.find("iptables") == "" || !r.cidr.IsValid() {
 		return
 	}
-	for _, rule := range r.forwards() {
+	for _, rule := range r.forwardRules() {
 		r.removeAll(ctx, []string{"FORWARD"}, rule)
 	}
 	r.removeAll(ctx, natPostrouting, r.masquerade())
@@ -224,10 +224,10 @@ func (r *rules) removeAll(ctx context.Context, where, rule []string) {
 	}
 }
 
-// blocked names forward chains of nftables proper (firewalld, a hand-written
+// blockingChain names forward chains of nftables proper (firewalld, a hand-written
 // ruleset) that drop by policy: an accept elsewhere does not help against them,
 // and their rules are not ours to change.
-func (r *rules) blocked(ctx context.Context) string {
+func (r *rules) blockingChain(ctx context.Context) string {
 	if r.find("nft") == "" {
 		return ""
 	}

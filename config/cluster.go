@@ -15,15 +15,15 @@ const externalCloud = "external"
 
 // setClusterDefaults fills what only the node of a cluster has, with the kubelet's values.
 func setClusterDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
-	pointer(&kc.KubeAPIQPS, 50)
-	value(&kc.KubeAPIBurst, 100)
-	pointer(&kc.EventRecordQPS, 50)
-	value(&kc.EventBurst, 100)
-	value(&kc.NodeLeaseDurationSeconds, 40)
-	pointer(&kc.NodeStatusMaxImages, 50)
-	pointer(&kc.RegisterNode, true)
+	defaultPointer(&kc.KubeAPIQPS, 50)
+	defaultValue(&kc.KubeAPIBurst, 100)
+	defaultPointer(&kc.EventRecordQPS, 50)
+	defaultValue(&kc.EventBurst, 100)
+	defaultValue(&kc.NodeLeaseDurationSeconds, 40)
+	defaultPointer(&kc.NodeStatusMaxImages, 50)
+	defaultPointer(&kc.RegisterNode, true)
 	setReportFrequency(kc)
-	duration(&kc.NodeStatusUpdateFrequency, 10*time.Second)
+	defaultDuration(&kc.NodeStatusUpdateFrequency, 10*time.Second)
 }
 
 // setReportFrequency has a status that does not change reported every five minutes, or, if it
@@ -133,19 +133,19 @@ type KubeletAPI struct {
 const defaultAPIPort = 10250
 
 func setAPIDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
-	value(&kc.Port, defaultAPIPort)
-	pointer(&kc.Authentication.Anonymous.Enabled, false)
-	pointer(&kc.Authentication.Webhook.Enabled, true)
-	duration(&kc.Authentication.Webhook.CacheTTL, 2*time.Minute)
-	value(&kc.Authorization.Mode, kubeletv1beta1.KubeletAuthorizationModeWebhook)
-	duration(&kc.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
-	duration(&kc.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
-	value(&kc.TLSMinVersion, "VersionTLS12")
-	pointer(&kc.EnableDebuggingHandlers, true)
-	pointer(&kc.EnableDebugFlagsHandler, true)
-	pointer(&kc.EnableProfilingHandler, true)
-	pointer(&kc.EnableSystemLogHandler, true)
-	pointer(&kc.EnableSystemLogQuery, false)
+	defaultValue(&kc.Port, defaultAPIPort)
+	defaultPointer(&kc.Authentication.Anonymous.Enabled, false)
+	defaultPointer(&kc.Authentication.Webhook.Enabled, true)
+	defaultDuration(&kc.Authentication.Webhook.CacheTTL, 2*time.Minute)
+	defaultValue(&kc.Authorization.Mode, kubeletv1beta1.KubeletAuthorizationModeWebhook)
+	defaultDuration(&kc.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
+	defaultDuration(&kc.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+	defaultValue(&kc.TLSMinVersion, "VersionTLS12")
+	defaultPointer(&kc.EnableDebuggingHandlers, true)
+	defaultPointer(&kc.EnableDebugFlagsHandler, true)
+	defaultPointer(&kc.EnableProfilingHandler, true)
+	defaultPointer(&kc.EnableSystemLogHandler, true)
+	defaultPointer(&kc.EnableSystemLogQuery, false)
 }
 
 var tlsVersions = map[string]uint16{
@@ -172,7 +172,7 @@ var cipherSuites, insecureSuites = func() (all, insecure map[string]uint16) {
 func tlsWarnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) []string {
 	var all []string
 	warn := func(field, message string) {
-		p := place(lines, field)
+		p := positionOf(lines, field)
 		p.Message = message
 		all = append(all, p.String())
 	}

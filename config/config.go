@@ -141,9 +141,9 @@ type Config struct {
 
 	// ParallelImagePulls is at least 1.
 	ParallelImagePulls int
-	// LongPullsOvertaken: nobody said how many pulls there may be at a time, so
+	// ExemptLongPulls: nobody said how many pulls there may be at a time, so
 	// one that takes long need not count.
-	LongPullsOvertaken bool
+	ExemptLongPulls bool
 	// RegistryPullQPS 0 is no limit.
 	RegistryPullQPS, RegistryBurst int
 

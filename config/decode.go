@@ -101,7 +101,7 @@ func parseDocument(file string, data []byte) (*document, error) {
 	problems := func(mistyped bool) error {
 		var all []Problem
 		for _, e := range errs {
-			if p := (Problem{File: file, Line: e.Node.Line, Field: e.Path, Message: messageOf(e)}); mistyped == (e.Kind == strictyaml.Mistyped) {
+			if p := (Problem{File: file, Line: e.Node.Line, Field: e.Path, Message: messageOf(e)}); mistyped == (e.Kind == strictyaml.WrongType) {
 				if mistyped {
 					p.Line = decoded.Lines[e.Path] // its name's
 				}
@@ -147,15 +147,15 @@ func decodeTree(tree map[string]any) (*kubeletv1beta1.KubeletConfiguration, erro
 // messageOf says what is wrong with a field.
 func messageOf(e *strictyaml.Error) string {
 	switch e.Kind {
-	case strictyaml.Duplicate:
+	case strictyaml.DuplicateField:
 		return fmt.Sprintf("is given twice, first in line %d: keep one", e.First.Line)
-	case strictyaml.Unknown:
+	case strictyaml.UnknownField:
 		names := slices.Sorted(slices.Values(strictyaml.FieldsOf(e.Type).Names))
-		if hint := suggest.Name(e.Node.Value, names); hint != "" {
+		if hint := suggest.Closest(e.Node.Value, names); hint != "" {
 			return "is not a field of " + kindConfig + ": did you mean " + hint + "?"
 		}
 		return "is not a field of " + kindConfig
-	case strictyaml.Mistyped:
+	case strictyaml.WrongType:
 		if t, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok {
 			return fmt.Sprintf("got a %s, want %s", t.Value, typeName(t.Type))
 		}

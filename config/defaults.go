@@ -15,33 +15,33 @@ import (
 // podd's differ. Fields that it does not honour stay as they are: a default in
 // them would claim something.
 func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
-	duration(&kc.FileCheckFrequency, 20*time.Second)
-	duration(&kc.HTTPCheckFrequency, 20*time.Second)
-	duration(&kc.VolumeStatsAggPeriod, time.Minute)
-	duration(&kc.RuntimeRequestTimeout, 2*time.Minute)
-	value(&kc.Address, "127.0.0.1")
-	value(&kc.HealthzBindAddress, "127.0.0.1")
-	value(&kc.CgroupDriver, "cgroupfs")
-	value(&kc.PodLogsDir, instance.DefaultPodLogsDir)
-	value(&kc.RegistryBurst, 10)
-	pointer(&kc.HealthzPort, 10248)
-	pointer(&kc.RegistryPullQPS, 5)
-	pointer(&kc.OOMScoreAdj, -999)
-	pointer(&kc.ResolverConfig, "/etc/resolv.conf")
+	defaultDuration(&kc.FileCheckFrequency, 20*time.Second)
+	defaultDuration(&kc.HTTPCheckFrequency, 20*time.Second)
+	defaultDuration(&kc.VolumeStatsAggPeriod, time.Minute)
+	defaultDuration(&kc.RuntimeRequestTimeout, 2*time.Minute)
+	defaultValue(&kc.Address, "127.0.0.1")
+	defaultValue(&kc.HealthzBindAddress, "127.0.0.1")
+	defaultValue(&kc.CgroupDriver, "cgroupfs")
+	defaultValue(&kc.PodLogsDir, instance.DefaultPodLogsDir)
+	defaultValue(&kc.RegistryBurst, 10)
+	defaultPointer(&kc.HealthzPort, 10248)
+	defaultPointer(&kc.RegistryPullQPS, 5)
+	defaultPointer(&kc.OOMScoreAdj, -999)
+	defaultPointer(&kc.ResolverConfig, "/etc/resolv.conf")
 	if kc.MaxParallelImagePulls == nil && kc.SerializeImagePulls == nil {
-		pointer(&kc.MaxParallelImagePulls, DefaultParallelPulls)
+		defaultPointer(&kc.MaxParallelImagePulls, DefaultParallelPulls)
 	}
-	pointer(&kc.SerializeImagePulls, kc.MaxParallelImagePulls != nil && *kc.MaxParallelImagePulls < 2)
+	defaultPointer(&kc.SerializeImagePulls, kc.MaxParallelImagePulls != nil && *kc.MaxParallelImagePulls < 2)
 	setResourceDefaults(kc)
 	setClusterDefaults(kc)
 	setAPIDefaults(kc)
-	pointer(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
-	pointer(&kc.SeccompDefault, false)
-	pointer(&kc.LocalStorageCapacityIsolation, true)
-	pointer(&kc.UserNamespaces, kubeletv1beta1.UserNamespaces{})
-	pointer(&kc.UserNamespaces.IDsPerPod, 65536)
+	defaultPointer(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
+	defaultPointer(&kc.SeccompDefault, false)
+	defaultPointer(&kc.LocalStorageCapacityIsolation, true)
+	defaultPointer(&kc.UserNamespaces, kubeletv1beta1.UserNamespaces{})
+	defaultPointer(&kc.UserNamespaces.IDsPerPod, 65536)
 	setImageDefaults(kc)
-	value(&kc.Logging.Format, logsapi.DefaultLogFormat)
+	defaultValue(&kc.Logging.Format, logsapi.DefaultLogFormat)
 	if kc.Logging.FlushFrequency.Duration.Duration == 0 {
 		kc.Logging.FlushFrequency = logsapi.TimeOrMetaDuration{
 			Duration: metav1.Duration{Duration: 5 * time.Second}, SerializeAsString: true,
@@ -49,11 +49,11 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
-// settle writes those defaults of the first file into it that depend on what else it says: what
+// setDependentDefaults writes those defaults of the first file into it that depend on what else it says: what
 // drop-in files and flags say then changes them one by one, as in the kubelet, which defaults
 // that file first. serializeImagePulls and maxParallelImagePulls are not among them: with
 // podd's defaults a drop-in file that has pulls serialized would contradict the first one.
-func settle(tree map[string]any) error {
+func setDependentDefaults(tree map[string]any) error {
 	kc, err := decodeTree(tree)
 	if err != nil {
 		return err
@@ -69,20 +69,20 @@ func settle(tree map[string]any) error {
 	return nil
 }
 
-func duration(d *metav1.Duration, otherwise time.Duration) {
+func defaultDuration(d *metav1.Duration, otherwise time.Duration) {
 	if d.Duration == 0 {
 		d.Duration = otherwise
 	}
 }
 
-func value[T comparable](v *T, otherwise T) {
+func defaultValue[T comparable](v *T, otherwise T) {
 	var zero T
 	if *v == zero {
 		*v = otherwise
 	}
 }
 
-func pointer[T any](p **T, otherwise T) {
+func defaultPointer[T any](p **T, otherwise T) {
 	if *p == nil {
 		*p = &otherwise
 	}

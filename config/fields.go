@@ -28,8 +28,8 @@ type Field struct {
 	// Remark says why it is not honoured, or where podd differs.
 	Remark string `json:"remark,omitempty"`
 
-	// cluster says that it has no effect without an apiserver.
-	cluster bool
+	// clusterOnly says that it has no effect without an apiserver.
+	clusterOnly bool
 	// harmless says that the value asks for what podd does anyway.
 	harmless func(*kubeletv1beta1.KubeletConfiguration) bool
 }
@@ -46,7 +46,7 @@ func honoured(path, flag, remark string) Field {
 }
 
 func inCluster(path, flag, remark string) Field {
-	return Field{Path: path, Honoured: true, cluster: true, Flag: flag, Remark: remark}
+	return Field{Path: path, Honoured: true, clusterOnly: true, Flag: flag, Remark: remark}
 }
 
 func ignored(path, flag, why string) Field { return Field{Path: path, Flag: flag, Remark: why} }
@@ -212,7 +212,7 @@ var kubeletFlags = func() map[string]string {
 			all[f.Flag] = f.Path
 		}
 	}
-	for name := range otherFlags {
+	for name := range unsupportedFlags {
 		all[name] = ""
 	}
 	return all
@@ -223,16 +223,16 @@ func withDefaults(all []Field) []Field {
 	kc := &kubeletv1beta1.KubeletConfiguration{}
 	setDefaults(kc)
 	for i := range all {
-		if v := at(reflect.ValueOf(kc), all[i].Path); all[i].Honoured && v.IsValid() && !v.IsZero() {
+		if v := fieldByPath(reflect.ValueOf(kc), all[i].Path); all[i].Honoured && v.IsValid() && !v.IsZero() {
 			all[i].Default = strings.Trim(compact(v.Interface()), `"`)
 		}
 	}
 	return all
 }
 
-// at returns the value of the field with that path; not valid if a pointer on
+// fieldByPath returns the value of the field with that path; not valid if a pointer on
 // the way is nil.
-func at(v reflect.Value, path string) reflect.Value {
+func fieldByPath(v reflect.Value, path string) reflect.Value {
 	name, rest, more := strings.Cut(path, ".")
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -245,11 +245,11 @@ func at(v reflect.Value, path string) reflect.Value {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case tag == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
-			if found := at(v.Field(i), path); found.IsValid() {
+			if found := fieldByPath(v.Field(i), path); found.IsValid() {
 				return found
 			}
 		case tag == name && more:
-			return at(v.Field(i), rest)
+			return fieldByPath(v.Field(i), rest)
 		case tag == name:
 			return v.Field(i)
 		}
@@ -257,10 +257,10 @@ func at(v reflect.Value, path string) reflect.Value {
 	return reflect.Value{}
 }
 
-// unset says that a field has the value of one that was never written: tools
+// isUnset says that a field has the value of one that was never written: tools
 // such as kubeadm write every field of the type, zero or not.
-func unset(kc *kubeletv1beta1.KubeletConfiguration, path string) bool {
-	v := at(reflect.ValueOf(kc), path)
+func isUnset(kc *kubeletv1beta1.KubeletConfiguration, path string) bool {
+	v := fieldByPath(reflect.ValueOf(kc), path)
 	if !v.IsValid() || v.IsZero() {
 		return true
 	}

@@ -156,7 +156,7 @@ func TestEveryIgnoredFieldIsNamedInAWarning(t *testing.T) {
 			continue
 		}
 		n++
-		value := something(at(allocated, f.Path).Type())
+		value := something(fieldByPath(allocated, f.Path).Type())
 		if f.Path == "enableControllerAttachDetach" {
 			value = "false"
 		}

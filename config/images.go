@@ -16,14 +16,14 @@ import (
 
 // setImageDefaults: images and the logs of containers.
 func setImageDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
-	pointer(&kc.ImageGCHighThresholdPercent, 85)
-	pointer(&kc.ImageGCLowThresholdPercent, 80)
-	duration(&kc.ImageMinimumGCAge, 2*time.Minute)
-	value(&kc.ImagePullCredentialsVerificationPolicy, kubeletv1beta1.NeverVerifyPreloadedImages)
-	value(&kc.ContainerLogMaxSize, "10Mi")
-	pointer(&kc.ContainerLogMaxFiles, 5)
-	pointer(&kc.ContainerLogMaxWorkers, 1)
-	pointer(&kc.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
+	defaultPointer(&kc.ImageGCHighThresholdPercent, 85)
+	defaultPointer(&kc.ImageGCLowThresholdPercent, 80)
+	defaultDuration(&kc.ImageMinimumGCAge, 2*time.Minute)
+	defaultValue(&kc.ImagePullCredentialsVerificationPolicy, kubeletv1beta1.NeverVerifyPreloadedImages)
+	defaultValue(&kc.ContainerLogMaxSize, "10Mi")
+	defaultPointer(&kc.ContainerLogMaxFiles, 5)
+	defaultPointer(&kc.ContainerLogMaxWorkers, 1)
+	defaultPointer(&kc.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
 }
 
 // images judges what is said of images and of logs, by the kubelet's rules.
@@ -96,8 +96,8 @@ func (f *imageFlags) bind(fs *pflag.FlagSet) {
 	}
 }
 
-// own checks and takes over the flags.
-func (f *imageFlags) own(c *Config, fail func(flag, format string, args ...any)) {
+// apply checks and takes over the flags.
+func (f *imageFlags) apply(c *Config, fail func(flag, format string, args ...any)) {
 	switch {
 	case f.providerConfig == "" && f.providerDir == "":
 		return

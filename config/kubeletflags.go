@@ -33,13 +33,13 @@ const (
 	noExitLocks = "podd locks its own directories"
 )
 
-// otherFlag is a flag of the kubelet's that stands for no field and that podd does not have.
-type otherFlag struct {
+// unsupportedFlag is a flag of the kubelet's that stands for no field and that podd does not have.
+type unsupportedFlag struct {
 	why     string
 	boolean bool
 }
 
-var otherFlags = map[string]otherFlag{
+var unsupportedFlags = map[string]unsupportedFlag{
 	"application-metrics-count-limit":          {noCAdvisor, false},
 	"boot-id-file":                             {noCAdvisor, false},
 	"cloud-config":                             {"podd knows no clouds", false},
@@ -93,12 +93,12 @@ func (f *Flags) BindKubelet(fs *pflag.FlagSet) {
 	for name, path := range kubeletFlags {
 		if flag := fs.Lookup(name); flag != nil {
 			if fixed, ok := flag.Value.(*fixedFlag); ok {
-				fixed.ignored = &ignoredFlag{flags: f, name: name, why: otherFlags[name].why}
+				fixed.ignored = &ignoredFlag{flags: f, name: name, why: unsupportedFlags[name].why}
 			}
 			continue
 		}
 		if path == "" {
-			other := otherFlags[name]
+			other := unsupportedFlags[name]
 			f.ignore(fs, name, other.why)
 			noValue(fs, name, other.boolean)
 			continue
@@ -118,7 +118,7 @@ func noValue(fs *pflag.FlagSet, name string, boolean bool) {
 
 // isBool says that a field of KubeletConfiguration is true or false.
 func isBool(path string) bool {
-	t := at(reflect.ValueOf(&kubeletv1beta1.KubeletConfiguration{}), path).Type()
+	t := fieldByPath(reflect.ValueOf(&kubeletv1beta1.KubeletConfiguration{}), path).Type()
 	return t.Kind() == reflect.Bool || t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Bool
 }
 
@@ -164,7 +164,7 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 		}
 	})
 	sort.Strings(names)
-	if hint := suggest.Name(name, names); hint != "" && len(name) > 1 {
+	if hint := suggest.Closest(name, names); hint != "" && len(name) > 1 {
 		return fmt.Errorf("--%s is not a flag: did you mean --%s?", name, hint)
 	}
 	return fmt.Errorf("%w: see --help for the list", err)

@@ -28,7 +28,7 @@ func (f *Flags) Load() (*Config, error) {
 	for i, d := range docs {
 		merge(tree, d.tree)
 		if i == 0 {
-			if err := settle(tree); err != nil {
+			if err := setDependentDefaults(tree); err != nil {
 				return nil, &Error{[]Problem{{File: d.file, Message: err.Error()}}}
 			}
 		}
@@ -41,17 +41,17 @@ func (f *Flags) Load() (*Config, error) {
 		return nil, &Error{[]Problem{{File: docs[len(docs)-1].file, Message: err.Error()}}}
 	}
 	resolvePaths(kc, docs[0].file)
-	if err := f.override(kc, lines); err != nil {
+	if err := f.applyFieldFlags(kc, lines); err != nil {
 		return nil, err
 	}
 	c := &Config{File: docs[0].file, Kubelet: kc, RootDir: f.rootDir, StateDir: f.stateDir, CertDir: f.certDir}
 	c.Warnings = f.warnings(kc, lines)
-	c.LongPullsOvertaken = kc.MaxParallelImagePulls == nil && (kc.SerializeImagePulls == nil || !*kc.SerializeImagePulls)
+	c.ExemptLongPulls = kc.MaxParallelImagePulls == nil && (kc.SerializeImagePulls == nil || !*kc.SerializeImagePulls)
 	address := cmp.Or(kc.Address, "0.0.0.0") // of the API for the cluster, as the kubelet's
 	setDefaults(kc)
-	check := &checker{where: func(field string) Problem { return place(lines, field) }}
+	check := &checker{where: func(field string) Problem { return positionOf(lines, field) }}
 	check.check(kc)
-	f.own(c, check)
+	f.applyOtherFlags(c, check)
 	if len(check.problems) > 0 {
 		return nil, &Error{check.problems}
 	}
@@ -60,8 +60,8 @@ func (f *Flags) Load() (*Config, error) {
 	return c, nil
 }
 
-// place is where the field was written: itself, or what it is part of.
-func place(lines map[string]Problem, field string) Problem {
+// positionOf is where the field was written: itself, or what it is part of.
+func positionOf(lines map[string]Problem, field string) Problem {
 	for at := field; at != ""; {
 		if p, ok := lines[at]; ok {
 			if !strings.HasPrefix(p.Field, "--") {
@@ -134,8 +134,8 @@ func resolvePaths(kc *kubeletv1beta1.KubeletConfiguration, file string) {
 	}
 }
 
-// override applies the flags that stand for fields.
-func (f *Flags) override(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) error {
+// applyFieldFlags applies the flags that stand for fields.
+func (f *Flags) applyFieldFlags(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) error {
 	for _, ff := range f.fields {
 		if len(ff.given) == 0 {
 			continue
@@ -153,8 +153,8 @@ func (f *Flags) override(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	return nil
 }
 
-// own checks and takes over the flags that are no fields of the file.
-func (f *Flags) own(c *Config, check *checker) {
+// applyOtherFlags checks and takes over the flags that are no fields of the file.
+func (f *Flags) applyOtherFlags(c *Config, check *checker) {
 	fail := func(flag, format string, args ...any) {
 		check.problems = append(check.problems, Problem{Field: "--" + flag, Message: fmt.Sprintf(format, args...)})
 	}
@@ -167,7 +167,7 @@ func (f *Flags) own(c *Config, check *checker) {
 			fail("bootstrap-kubeconfig", "has no effect without --kubeconfig: give the file that podd is to write there")
 		}
 	}
-	f.images.own(c, fail)
+	f.images.apply(c, fail)
 	c.RootDir = absolute(c.RootDir, func() { fail("root-dir", "is empty: give a directory") })
 	c.StateDir = absolute(c.StateDir, func() { fail("state-dir", "is empty: give a directory") })
 	c.CertDir = absolute(c.CertDir, func() { fail("cert-dir", "is empty: give a directory") })
@@ -210,8 +210,8 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	var all []string
 	for _, field := range Fields {
 		p, set := lines[field.Path]
-		alone := field.cluster && f.kubeconfig == ""
-		if !set || field.Honoured && !alone || unset(kc, field.Path) || field.harmless != nil && field.harmless(kc) {
+		alone := field.clusterOnly && f.kubeconfig == ""
+		if !set || field.Honoured && !alone || isUnset(kc, field.Path) || field.harmless != nil && field.harmless(kc) {
 			continue
 		}
 		p.Message = "is not supported: " + field.Remark
@@ -225,7 +225,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	}
 	all = append(all, evictionWarnings(kc, lines)...)
 	if wrong := enforceWarning(kc.EnforceNodeAllocatable); wrong != "" {
-		p := place(lines, "enforceNodeAllocatable")
+		p := positionOf(lines, "enforceNodeAllocatable")
 		p.Message = wrong
 		all = append(all, p.String())
 	}

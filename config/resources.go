@@ -29,16 +29,16 @@ var defaultEvictionHard = map[string]string{
 }
 
 func setResourceDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
-	pointer(&kc.CPUCFSQuota, true)
-	pointer(&kc.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
-	pointer(&kc.PodPidsLimit, -1)
-	pointer(&kc.CgroupsPerQOS, true)
-	value(&kc.MaxPods, 110)
+	defaultPointer(&kc.CPUCFSQuota, true)
+	defaultPointer(&kc.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
+	defaultPointer(&kc.PodPidsLimit, -1)
+	defaultPointer(&kc.CgroupsPerQOS, true)
+	defaultValue(&kc.MaxPods, 110)
 	if kc.EnforceNodeAllocatable == nil {
 		kc.EnforceNodeAllocatable = []string{enforcePods}
 	}
-	value(&kc.MemorySwap.SwapBehavior, noSwap)
-	value(&kc.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
+	defaultValue(&kc.MemorySwap.SwapBehavior, noSwap)
+	defaultValue(&kc.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
 	setEvictionHard(kc)
 }
 
@@ -127,7 +127,7 @@ func (c *checker) reserved(field string, given map[string]string) {
 func evictionSettings(kc *kubeletv1beta1.KubeletConfiguration) threshold.Settings {
 	return threshold.Settings{
 		Hard: kc.EvictionHard, Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod, MinReclaim: kc.EvictionMinimumReclaim,
-		EnforcePods: slices.Contains(kc.EnforceNodeAllocatable, enforcePods),
+		EnforcePodAllocatable: slices.Contains(kc.EnforceNodeAllocatable, enforcePods),
 	}
 }
 
@@ -140,7 +140,7 @@ func evictionWarnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]
 	}{{"evictionHard", kc.EvictionHard}, {"evictionSoft", kc.EvictionSoft}} {
 		for _, signal := range slices.Sorted(maps.Keys(f.given)) {
 			if threshold.Signal(signal).Ignored() {
-				p := place(lines, f.field)
+				p := positionOf(lines, f.field)
 				p.Message = signal + " has no effect: writable layers are on the images' file system, whose threshold is imagefs'"
 				all = append(all, p.String())
 			}

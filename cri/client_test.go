@@ -38,7 +38,7 @@ func TestPodLife(t *testing.T) {
 	if len(o.Sandboxes) != 1 || !o.Sandboxes[0].Ready || len(o.Sandboxes[0].IPs) != 1 {
 		t.Errorf("sandboxes: got %+v, want one ready with an address", o.Sandboxes)
 	}
-	if c := o.Latest("app"); c == nil || c.State != pod.ContainerRunning || c.ID != id || c.StartedAt.IsZero() || c.Image != image {
+	if c := o.LatestContainer("app"); c == nil || c.State != pod.ContainerRunning || c.ID != id || c.StartedAt.IsZero() || c.Image != image {
 		t.Errorf("container: got %+v, want it running", c)
 	}
 	link := filepath.Join(r.dir, "containers", "web_default_app-"+id+".log")
@@ -47,12 +47,12 @@ func TestPodLife(t *testing.T) {
 	}
 
 	r.srv.Exit("app", 3)
-	c := r.observe(t, p.UID).Latest("app")
+	c := r.observe(t, p.UID).LatestContainer("app")
 	if c.State != pod.ContainerExited || c.ExitCode != 3 || c.Reason != "Error" || c.Message != "good bye" || c.FinishedAt.IsZero() {
 		t.Errorf("exited container: got %+v", c)
 	}
 	second := r.start(t, p, s, 1)
-	if o := r.observe(t, p.UID); len(o.Containers) != 2 || o.Latest("app").ID != second || o.Latest("app").RestartCount != 1 {
+	if o := r.observe(t, p.UID); len(o.Containers) != 2 || o.LatestContainer("app").ID != second || o.LatestContainer("app").RestartCount != 1 {
 		t.Errorf("after the restart: got %+v", o.Containers)
 	}
 	if err := r.StopContainer(t.Context(), second, time.Second); err != nil {
@@ -141,11 +141,11 @@ func TestObserveOfASettledPodCostsTwoCalls(t *testing.T) {
 	if n := r.srv.Count(""); n != 2 {
 		t.Errorf("calls of the second look: got %d, want 2", n)
 	}
-	if len(o.Containers) != 2 || o.Sandboxes[0].IPs == nil || o.Latest("app").StartedAt.IsZero() {
+	if len(o.Containers) != 2 || o.Sandboxes[0].IPs == nil || o.LatestContainer("app").StartedAt.IsZero() {
 		t.Errorf("the second look: got %+v", o)
 	}
 	r.srv.Exit("app", 7)
-	if c := r.observe(t, p.UID).Latest("app"); c.State != pod.ContainerExited || c.ExitCode != 7 {
+	if c := r.observe(t, p.UID).LatestContainer("app"); c.State != pod.ContainerExited || c.ExitCode != 7 {
 		t.Errorf("after the exit: got %+v, want exited with 7", c)
 	}
 }
@@ -303,7 +303,7 @@ func TestObservedContainerTellsItsGracePeriod(t *testing.T) {
 		p.Spec.TerminationGracePeriodSeconds, p.DeletionGracePeriodSeconds = tc.own, tc.deletion
 		r.start(t, p, r.sandbox(t, p, 0), 0)
 		got := time.Duration(-1)
-		if g := r.observe(t, p.UID).Latest("app").GracePeriod; g != nil {
+		if g := r.observe(t, p.UID).LatestContainer("app").GracePeriod; g != nil {
 			got = *g
 		}
 		if got != tc.want {
@@ -381,7 +381,7 @@ func TestRestartedRuntimeIsUsedAgainBeforeGRPCsOwnBackOffEnds(t *testing.T) {
 			first = "the client with gRPC's own back-off"
 		}
 		o, err := r.Observe(t.Context(), p.UID)
-		return err == nil && o.Latest("app").State == pod.ContainerRunning
+		return err == nil && o.LatestContainer("app").State == pod.ContainerRunning
 	})
 	if first != "" {
 		t.Errorf("%s was first to be answered again", first)
@@ -402,7 +402,7 @@ func TestHangingStatusOfOnePodStallsNoOther(t *testing.T) {
 		_, err := r.Observe(context.Background(), p.UID)
 		done <- err
 	}()
-	if o := r.observe(t, q.UID); o.Latest("app") == nil {
+	if o := r.observe(t, q.UID); o.LatestContainer("app") == nil {
 		t.Error("the other pod is not seen")
 	}
 	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {

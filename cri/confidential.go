@@ -26,19 +26,19 @@ const hiddenMessage = mask.Value + ": the container has values of Secrets, and t
 // redaction removes confidential values from a runtime's message about a container.
 type redaction func(message string) string
 
-// of bounds what is searched. The cut may fall within a value, so it also removes the few
+// apply bounds what is searched. The cut may fall within a value, so it also removes the few
 // bytes before the cut that could be the beginning of one.
-func (r redaction) of(message string) string {
+func (r redaction) apply(message string) string {
 	if len(message) <= 2*maxMessage {
 		return r(message)
 	}
 	message = r(message[:2*maxMessage])
-	return strings.ToValidUTF8(message[:max(len(message)-mask.LeastPart, 0)], "")
+	return strings.ToValidUTF8(message[:max(len(message)-mask.MinPartLength, 0)], "")
 }
 
-func withoutValues(values ...string) redaction { return mask.NewValues(values...).In }
+func redactValues(values ...string) redaction { return mask.NewValues(values...).Mask }
 
-func hideAll(message string) string {
+func redactAll(message string) string {
 	if message == "" {
 		return ""
 	}
@@ -60,15 +60,15 @@ func (c *Client) containerError(ctx context.Context, id string, err error) error
 func (c *Client) redactionOf(ctx context.Context, id string) redaction {
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
-		return hideAll
+		return redactAll
 	}
 	names := r.GetStatus().GetAnnotations()[pod.AnnotationConfidential]
 	if names == "" {
-		return withoutValues()
+		return redactValues()
 	}
-	_, spec, err := info(r)
+	_, spec, err := verboseInfo(r)
 	if err != nil || spec == nil || spec.Process == nil {
-		return hideAll
+		return redactAll
 	}
 	var values []string
 	for _, entry := range spec.Process.Env {
@@ -76,7 +76,7 @@ func (c *Client) redactionOf(ctx context.Context, id string) redaction {
 			values = append(values, value)
 		}
 	}
-	return withoutValues(values...)
+	return redactValues(values...)
 }
 
 // redactedMessage returns the runtime's message about an exited container, without
@@ -85,5 +85,5 @@ func (c *Client) redactedMessage(ctx context.Context, st *runtimeapi.ContainerSt
 	if st.Message == "" || st.Annotations[pod.AnnotationConfidential] == "" {
 		return st.Message
 	}
-	return c.redactionOf(ctx, st.Id).of(st.Message)
+	return c.redactionOf(ctx, st.Id).apply(st.Message)
 }

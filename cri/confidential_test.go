@@ -77,7 +77,7 @@ func TestWhatTheRuntimeSaysShowsNoSecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := seen.Latest("app"); got == nil || got.Reason != "StartError" || !tc.check(got.Message) {
+		if got := seen.LatestContainer("app"); got == nil || got.Reason != "StartError" || !tc.check(got.Message) {
 			t.Errorf("%s: observed: got %+v", tc.name, got)
 		}
 	}
@@ -102,7 +102,7 @@ func TestAMessageWithoutSecretsIsTheRuntimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := seen.Latest("app"); got == nil || got.Message != said {
+	if got := seen.LatestContainer("app"); got == nil || got.Message != said {
 		t.Errorf("observed: got %+v", got)
 	}
 }

@@ -311,7 +311,7 @@ func TestManyPodsAreObservedAtOnce(t *testing.T) {
 		for _, p := range pods {
 			wg.Go(func() {
 				o, err := r.Observe(context.Background(), p.UID)
-				if err != nil || o.Latest("app") == nil || o.Name != p.Name {
+				if err != nil || o.LatestContainer("app") == nil || o.Name != p.Name {
 					t.Errorf("%s: got %+v, %v", p.Name, o, err)
 				}
 			})
@@ -338,7 +338,7 @@ func TestStoppingRespectsTheGrace(t *testing.T) {
 	if took := time.Since(start); took < time.Second { // CRI counts whole seconds; ours never cuts it short
 		t.Errorf("took %v, want a second", took)
 	}
-	if c := r.observe(t, p.UID).Latest("app"); c.ExitCode != 137 {
+	if c := r.observe(t, p.UID).LatestContainer("app"); c.ExitCode != 137 {
 		t.Errorf("got %+v, want it killed", c)
 	}
 }

@@ -25,7 +25,7 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	if err != nil {
 		return "", pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
-	target, err := c.target(ctx, req)
+	target, err := c.targetContainerID(ctx, req)
 	if err != nil {
 		return "", pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
@@ -43,9 +43,9 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	if err == nil {
 		c.roster.createdContainer(req.Pod.UID, id, req.Sandbox.ID)
 	} else {
-		c.roster.doubtful(req.Pod.UID)
-		err = mapRedacted("", err, withoutValues(req.Inputs.Env.Hidden()...))
-		if ambiguous(err) && ctx.Err() == nil {
+		c.roster.createFailed(req.Pod.UID)
+		err = mapRedacted("", err, redactValues(req.Inputs.Env.ConfidentialValues()...))
+		if mayHaveSucceeded(err) && ctx.Err() == nil {
 			id = c.findContainer(ctx, req.Sandbox.ID, config.Metadata)
 		}
 		if id == "" {
@@ -56,9 +56,9 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	return id, nil
 }
 
-// target returns the ID of the container that shares its PID namespace with an ephemeral
+// targetContainerID returns the ID of the container that shares its PID namespace with an ephemeral
 // container; "" for none.
-func (c *Client) target(ctx context.Context, req pod.ContainerRequest) (string, error) {
+func (c *Client) targetContainerID(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	e := ephemeralNamed(req.Pod, req.Container.Name)
 	if e == nil || e.TargetContainerName == "" {
 		return "", nil

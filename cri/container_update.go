@@ -17,7 +17,7 @@ func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr 
 		ContainerId: id, Linux: spec.Resources(c.spec, p, ctr),
 	})
 	// Also after an error, because it is unknown how far the runtime got.
-	c.doubt(p.UID)
+	c.invalidateMemo(p.UID)
 	return mapError("", err)
 }
 

@@ -54,7 +54,7 @@ type Conn struct {
 	runtime  runtimeapi.RuntimeServiceClient
 	image    runtimeapi.ImageServiceClient
 	endpoint string
-	slots    map[kind]*slots.Slots
+	slots    map[callKind]*slots.Slots
 	stall    *stallWatch
 
 	// The event stream has its own connection: while somebody reads events too slowly,
@@ -66,9 +66,9 @@ type Conn struct {
 // Client runs pods over a connection. Create it with NewClient.
 type Client struct {
 	*Conn
-	spec   spec.Options
-	others others
-	large  large
+	spec       spec.Options
+	otherPodds otherPodds
+	sizeHint   sizeHint
 
 	memoMu         sync.Mutex
 	memo           map[pod.UID]*podMemo // guarded by memoMu
@@ -135,15 +135,15 @@ func (c *Conn) newStallWatch(socket string) *stallWatch {
 	return &stallWatch{
 		log: c.log, replaced: c.metrics.replaced, endpoint: c.endpoint,
 		ping: func(ctx context.Context) error {
-			return version(ctx, c.runtime)
+			return pingVersion(ctx, c.runtime)
 		},
-		fresh: func(ctx context.Context) error {
+		pingNew: func(ctx context.Context) error {
 			conn, err := newChannel(socket, dialUnix)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			return version(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+			return pingVersion(ctx, runtimeapi.NewRuntimeServiceClient(conn))
 		},
 	}
 }
@@ -160,7 +160,7 @@ func NewClient(conn *Conn, opts spec.Options) *Client {
 func (c *Conn) Check(ctx context.Context) (Version, error) {
 	v, err := c.Version(ctx)
 	if err != nil {
-		return v, c.refusal(err)
+		return v, c.connectError(err)
 	}
 	if v.APIVersion != "v1" {
 		return v, c.wrongVersion(v.APIVersion)
@@ -188,8 +188,8 @@ func socketPath(endpoint string) (string, error) {
 	}
 }
 
-// refusal explains why the first call failed.
-func (c *Conn) refusal(err error) error {
+// connectError explains why the first call failed.
+func (c *Conn) connectError(err error) error {
 	if errors.Is(err, pod.ErrUnimplemented) {
 		return c.wrongVersion("another version, or something that is not CRI,")
 	}
@@ -207,7 +207,7 @@ func (c *Conn) wrongVersion(spoken string) error {
 func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	if turns := c.slots[kindOf(name)]; turns != nil {
-		leave, err := turns.Enter(ctx, restOf(req))
+		leave, err := turns.Acquire(ctx, restOf(req))
 		if err != nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}
@@ -218,8 +218,8 @@ func (c *Conn) intercept(ctx context.Context, method string, req, reply any, cc 
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	c.stall.begin()
-	defer c.stall.end()
+	c.stall.callStarted()
+	defer c.stall.callEnded()
 	start := time.Now()
 	for {
 		dropped := c.stall.dropped.Load()

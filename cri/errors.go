@@ -61,9 +61,9 @@ func mapRedacted(call string, err error, redact redaction) error {
 	msg := st.Message()
 	class := classOf(st.Code(), msg[:min(len(msg), maxMessage)])
 	if redact != nil {
-		msg = redact.of(msg)
+		msg = redact.apply(msg)
 	}
-	return &callError{call: call, code: st.Code(), message: text.Cut(msg, maxMessage), class: class}
+	return &callError{call: call, code: st.Code(), message: text.Truncate(msg, maxMessage), class: class}
 }
 
 // networkTexts are the messages of runtimes for a missing pod network, which has no
@@ -110,8 +110,8 @@ func classOf(code codes.Code, msg string) error {
 	}
 }
 
-// ambiguous says that a failed call may have taken effect all the same.
-func ambiguous(err error) bool {
+// mayHaveSucceeded says that a failed call may have taken effect all the same.
+func mayHaveSucceeded(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, pod.ErrUnavailable) || errors.Is(err, pod.ErrNameReserved)
 }

@@ -22,7 +22,7 @@ import (
 func (c *Client) Events(ctx context.Context, hint func(uid pod.UID, at time.Time)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer c.roster.opened()()
+	defer c.roster.streamOpened()()
 	stream, err := c.events.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return mapError("open the runtime's event stream", err)

@@ -86,7 +86,7 @@ func TestUpdateContainerIsSeenByTheNextObservation(t *testing.T) {
 		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi"), v1.ResourceCPU: resource.MustParse("1")}
 	})
 	id := r.start(t, p, r.sandbox(t, p, 0), 0)
-	if got := r.observe(t, p.UID).Latest("app").Resources; got == nil || got.MemoryLimitInBytes != 64<<20 || got.CPUQuota != 100_000 || got.CPUPeriod != 100_000 || got.CPUShares != 1024 {
+	if got := r.observe(t, p.UID).LatestContainer("app").Resources; got == nil || got.MemoryLimitInBytes != 64<<20 || got.CPUQuota != 100_000 || got.CPUPeriod != 100_000 || got.CPUShares != 1024 {
 		t.Fatalf("before: got %+v", got)
 	}
 	p = p.DeepCopy()
@@ -94,7 +94,7 @@ func TestUpdateContainerIsSeenByTheNextObservation(t *testing.T) {
 	if err := r.UpdateContainer(t.Context(), id, p, &p.Spec.Containers[0]); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.observe(t, p.UID).Latest("app").Resources; got == nil || got.MemoryLimitInBytes != 96<<20 || got.CPUQuota != 50_000 || got.CPUShares != 512 {
+	if got := r.observe(t, p.UID).LatestContainer("app").Resources; got == nil || got.MemoryLimitInBytes != 96<<20 || got.CPUQuota != 50_000 || got.CPUShares != 512 {
 		t.Errorf("after: got %+v", got)
 	}
 	if err := r.UpdateContainer(t.Context(), "none", p, &p.Spec.Containers[0]); !errors.Is(err, pod.ErrNotFound) {
@@ -106,7 +106,7 @@ func TestReopenContainerLogMakesTheFileAnew(t *testing.T) {
 	r := newRig(t)
 	p := aPod("web")
 	id := r.start(t, p, r.sandbox(t, p, 0), 0)
-	log := r.observe(t, p.UID).Latest("app").LogPath
+	log := r.observe(t, p.UID).LatestContainer("app").LogPath
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,13 +20,13 @@ func (c *Client) Memos() []pod.UID {
 }
 
 // StreamSettled says that events are certainly sent, which else takes a second.
-func (c *Client) StreamSettled() { c.roster.settled(0) }
+func (c *Client) StreamSettled() { c.roster.markStreamReady(0) }
 
 // Relies says whether the roster relies on events.
 func (c *Client) Relies() bool {
 	c.roster.mu.Lock()
 	defer c.roster.mu.Unlock()
-	return c.roster.sure != 0
+	return c.roster.reliableSince != 0
 }
 
 // ListsWaiting is how many wait for a list that is not being made yet.
@@ -38,7 +38,7 @@ func (c *Client) ListsWaiting() int {
 
 // AskSandbox is one status call.
 func (c *Client) AskSandbox(ctx context.Context, id string) error {
-	_, err := c.askSandbox(ctx, id)
+	_, err := c.getSandboxStatus(ctx, id)
 	return err
 }
 
@@ -49,4 +49,4 @@ func (c *Conn) Dropped() uint64 { return c.stall.dropped.Load() }
 var RestOf = restOf
 
 // EndsAtOnce is how many calls of each kind that ends a pod are at work.
-var EndsAtOnce = endsAtOnce
+var EndsAtOnce = maxActiveStops

@@ -20,12 +20,12 @@ func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 	if p.Spec.RuntimeClassName != nil {
 		name = *p.Spec.RuntimeClassName
 	}
-	if name == "" && !ownUsers(p) {
+	if name == "" && !hasUserNamespace(p) {
 		return "", nil
 	}
 	status, err := c.Status(ctx)
 	if err == nil {
-		err = status.supports(name, ownUsers(p))
+		err = status.checkHandler(name, hasUserNamespace(p))
 	}
 	if err != nil {
 		return "", pod.WithReason(pod.ReasonCreatePodSandboxError, err)
@@ -37,7 +37,7 @@ func (c *Client) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 // handler. As with a kubelet, the runtime checks that it has the handler when the sandbox
 // is created.
 func (c *Client) HandlerOfClass(ctx context.Context, p *v1.Pod, handler string) (string, error) {
-	if !ownUsers(p) {
+	if !hasUserNamespace(p) {
 		return handler, nil
 	}
 	status, err := c.Status(ctx)
@@ -52,9 +52,9 @@ func (c *Client) HandlerOfClass(ctx context.Context, p *v1.Pod, handler string) 
 	return handler, nil
 }
 
-// supports returns nil if the handler of that name exists and, for a pod with a user
+// checkHandler returns nil if the handler of that name exists and, for a pod with a user
 // namespace, supports those.
-func (s Status) supports(name string, users bool) error {
+func (s Status) checkHandler(name string, users bool) error {
 	handler, known := s.handler(name)
 	if !known && len(s.Handlers) > 0 {
 		return fmt.Errorf("RuntimeClass %q not found: on a node without an apiserver it names a handler of the container runtime, which has %s", name, s.handlerNames())
@@ -91,5 +91,5 @@ func (s Status) handlerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ownUsers says that the pod has a user namespace.
-func ownUsers(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
+// hasUserNamespace says that the pod has a user namespace.
+func hasUserNamespace(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }

@@ -138,11 +138,11 @@ func TestRestartCountsGoOnWhereTheRuntimeLostTheContainers(t *testing.T) {
 		t.Fatalf("got counts %v, %v", counts, err)
 	}
 	r.start(t, p, s, counts["app"])
-	if c := r.observe(t, p.UID).Latest("app"); c.RestartCount != 5 || filepath.Base(c.LogPath) != "5.log" {
+	if c := r.observe(t, p.UID).LatestContainer("app"); c.RestartCount != 5 || filepath.Base(c.LogPath) != "5.log" {
 		t.Errorf("got restart %d with log %s, want 5", c.RestartCount, c.LogPath)
 	}
-	if r.start(t, p, s, 9); r.observe(t, p.UID).Latest("app").RestartCount != 9 {
-		t.Errorf("got restart %d, want the 9 that was asked for", r.observe(t, p.UID).Latest("app").RestartCount)
+	if r.start(t, p, s, 9); r.observe(t, p.UID).LatestContainer("app").RestartCount != 9 {
+		t.Errorf("got restart %d, want the 9 that was asked for", r.observe(t, p.UID).LatestContainer("app").RestartCount)
 	}
 }
 
@@ -154,14 +154,14 @@ func TestContainerThatTheRuntimeLost(t *testing.T) {
 	id := r.start(t, p, r.sandbox(t, p, 0), 0)
 	r.observe(t, p.UID)
 	r.srv.Lose("app")
-	c := r.observe(t, p.UID).Latest("app")
+	c := r.observe(t, p.UID).LatestContainer("app")
 	if c.State != pod.ContainerUnknown || c.ExitCode != 0 {
 		t.Errorf("lost: got %+v", c)
 	}
 	if err := r.StopContainer(t.Context(), id, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if c = r.observe(t, p.UID).Latest("app"); c.State != pod.ContainerExited || c.ExitCode != 255 || c.Reason != "Unknown" {
+	if c = r.observe(t, p.UID).LatestContainer("app"); c.State != pod.ContainerExited || c.ExitCode != 255 || c.Reason != "Unknown" {
 		t.Errorf("after the stop: got %+v", c)
 	}
 }

@@ -32,14 +32,14 @@ func (c *Client) Inspect(ctx context.Context, id string) (Inspection, error) {
 		return Inspection{}, mapError(call, err)
 	}
 	out := Inspection{State: containerState(r.GetStatus().GetState())}
-	if out.PID, out.Spec, err = info(r); err != nil {
+	if out.PID, out.Spec, err = verboseInfo(r); err != nil {
 		return out, fmt.Errorf("%s: read the runtime's information about it: %w", call, err)
 	}
 	return out, nil
 }
 
-// info reads what a verbose answer adds to CRI's own fields.
-func info(r *runtimeapi.ContainerStatusResponse) (pid int, spec *specs.Spec, err error) {
+// verboseInfo reads what a verbose answer adds to CRI's own fields.
+func verboseInfo(r *runtimeapi.ContainerStatusResponse) (pid int, spec *specs.Spec, err error) {
 	text, told := r.GetInfo()["info"]
 	if !told {
 		return 0, nil, nil

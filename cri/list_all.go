@@ -9,8 +9,8 @@ import (
 	"podd/cri/spec"
 )
 
-// Held is a sandbox or a running container, regardless of who created it.
-type Held struct {
+// StopTarget is a sandbox or a running container, regardless of who created it.
+type StopTarget struct {
 	ID string
 	// Pod is the pod's name, Container the container's; empty for a sandbox.
 	Pod, Container string
@@ -21,15 +21,15 @@ type Held struct {
 	GracePeriod time.Duration
 }
 
-// Everybodys lists all sandboxes and all running containers that the runtime has,
+// ListAll lists all sandboxes and all running containers that the runtime has,
 // podd's or not, for stopping the runtime.
-func (c *Client) Everybodys(ctx context.Context) (sandboxes, running []Held, err error) {
+func (c *Client) ListAll(ctx context.Context) (sandboxes, running []StopTarget, err error) {
 	boxes, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, nil, mapError("list pod sandboxes", err)
 	}
 	for _, b := range boxes.Items {
-		sandboxes = append(sandboxes, Held{ID: b.Id, Sandbox: b.Id, Pod: b.Metadata.GetName()})
+		sandboxes = append(sandboxes, StopTarget{ID: b.Id, Sandbox: b.Id, Pod: b.Metadata.GetName()})
 	}
 	containers, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
@@ -38,7 +38,7 @@ func (c *Client) Everybodys(ctx context.Context) (sandboxes, running []Held, err
 		return nil, nil, mapError("list running containers", err)
 	}
 	for _, k := range containers.Containers {
-		h := Held{ID: k.Id, Sandbox: k.PodSandboxId, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(), GracePeriod: 30 * time.Second}
+		h := StopTarget{ID: k.Id, Sandbox: k.PodSandboxId, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(), GracePeriod: 30 * time.Second}
 		if grace := gracePeriod(k.Annotations); grace != nil {
 			h.GracePeriod = *grace
 		}

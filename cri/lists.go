@@ -73,29 +73,29 @@ func (c *Client) makeLists(ctx context.Context) {
 		if len(batch) == 0 {
 			return
 		}
-		c.listFor(ctx, batch)
+		c.listBatch(ctx, batch)
 	}
 }
 
-// listFor answers a batch of requests. If all are for one pod, it makes a list of that pod.
-func (c *Client) listFor(ctx context.Context, batch []*listRequest) {
+// listBatch answers a batch of requests. If all are for one pod, it makes a list of that pod.
+func (c *Client) listBatch(ctx context.Context, batch []*listRequest) {
 	one := !slices.ContainsFunc(batch, func(r *listRequest) bool { return r.uid == "" || r.uid != batch[0].uid })
 	if one {
-		c.listOne(ctx, batch)
+		c.listPod(ctx, batch)
 		return
 	}
 	number := c.roster.begin()
 	sandboxes, containers, err := c.lists(ctx, nil)
 	if err == nil {
-		c.note(number, sandboxes, containers)
+		c.updateRoster(number, sandboxes, containers)
 	}
-	byPod := split(sandboxes, containers)
+	byPod := groupByPod(sandboxes, containers)
 	for _, r := range batch {
 		switch failed, ok := errors.AsType[*callError](err); {
 		case r.uid == "":
 			r.listed, r.err = listed{number, slices.Clone(sandboxes), slices.Clone(containers)}, err
 		case ok && failed.code == codes.ResourceExhausted: // a list of one pod is smaller
-			c.listOne(ctx, []*listRequest{r})
+			c.listPod(ctx, []*listRequest{r})
 			continue
 		default:
 			of := byPod[r.uid]
@@ -105,12 +105,12 @@ func (c *Client) listFor(ctx context.Context, batch []*listRequest) {
 	}
 }
 
-// listOne answers requests for the same pod.
-func (c *Client) listOne(ctx context.Context, batch []*listRequest) {
+// listPod answers requests for the same pod.
+func (c *Client) listPod(ctx context.Context, batch []*listRequest) {
 	number, uid := c.roster.begin(), batch[0].uid
 	sandboxes, containers, err := c.lists(ctx, map[string]string{spec.LabelPodUID: string(uid)})
 	if err == nil {
-		c.roster.take(uid, number, c.rosterList(uid, sandboxes, containers))
+		c.roster.recordPodList(uid, number, c.newPodList(uid, sandboxes, containers))
 	}
 	for _, r := range batch {
 		r.listed, r.err = listed{number, slices.Clone(sandboxes), slices.Clone(containers)}, err
@@ -118,17 +118,17 @@ func (c *Client) listOne(ctx context.Context, batch []*listRequest) {
 	}
 }
 
-// note passes a list of everything to the roster.
-func (c *Client) note(number uint64, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
-	all := make(map[pod.UID]list)
-	for uid, of := range split(sandboxes, containers) {
-		all[uid] = c.rosterList(uid, of.sandboxes, of.containers)
+// updateRoster passes a list of everything to the roster.
+func (c *Client) updateRoster(number uint64, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
+	all := make(map[pod.UID]podList)
+	for uid, of := range groupByPod(sandboxes, containers) {
+		all[uid] = c.newPodList(uid, of.sandboxes, of.containers)
 	}
-	c.roster.takeAll(number, all)
+	c.roster.recordFullList(number, all)
 }
 
-// split groups lists by pod.
-func split(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[pod.UID]listed {
+// groupByPod groups lists by pod.
+func groupByPod(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[pod.UID]listed {
 	byPod := make(map[pod.UID]listed)
 	for _, s := range sandboxes {
 		uid := pod.UID(s.Metadata.GetUid())
@@ -145,9 +145,9 @@ func split(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 	return byPod
 }
 
-// rosterList extracts what the roster needs from the lists of a pod.
-func (c *Client) rosterList(uid pod.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) list {
-	l := list{containers: make(map[string]string, len(containers))}
+// newPodList extracts what the roster needs from the lists of a pod.
+func (c *Client) newPodList(uid pod.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) podList {
+	l := podList{containers: make(map[string]string, len(containers))}
 	own := func(annotations map[string]string) bool {
 		return annotations[pod.AnnotationStartTime] != "" && c.owner(uid, annotations) == ""
 	}
@@ -169,11 +169,11 @@ func (c *Client) lists(ctx context.Context, labels map[string]string) ([]*runtim
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		sandboxes, err = c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
-		return c.explainSize(ctx, labels, mapError("list pod sandboxes", err))
+		return c.explainOversizedList(ctx, labels, mapError("list pod sandboxes", err))
 	})
 	g.Go(func() (err error) {
 		containers, err = c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
-		return c.explainSize(ctx, labels, mapError("list containers", err))
+		return c.explainOversizedList(ctx, labels, mapError("list containers", err))
 	})
 	if err := g.Wait(); err != nil {
 		return nil, nil, err

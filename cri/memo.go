@@ -46,8 +46,8 @@ func memoOf(seen *pod.Observed) *podMemo {
 	return m
 }
 
-// recall returns a pod's memo, and its age, for remember.
-func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
+// loadMemo returns a pod's memo, and its age, for remember.
+func (c *Client) loadMemo(uid pod.UID) (*podMemo, uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	if m := c.memo[uid]; m != nil {
@@ -56,8 +56,8 @@ func (c *Client) recall(uid pod.UID) (*podMemo, uint64) {
 	return &podMemo{}, c.memoGeneration
 }
 
-// remember stores the memo of a pod of podd's, unless something was changed meanwhile.
-func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
+// storeMemo stores the memo of a pod of podd's, unless something was changed meanwhile.
+func (c *Client) storeMemo(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	if age != c.memoGeneration {
@@ -70,25 +70,25 @@ func (c *Client) remember(uid pod.UID, m *podMemo, age uint64, ours bool) {
 	c.memo[uid] = m
 }
 
-// rememberOnly drops the memos of pods that are not listed any more: a pod that somebody
+// pruneMemos drops the memos of pods that are not listed any more: a pod that somebody
 // else removed may never be observed again.
-func (c *Client) rememberOnly(listed map[pod.UID]int) {
+func (c *Client) pruneMemos(listed map[pod.UID]int) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	maps.DeleteFunc(c.memo, func(uid pod.UID, _ *podMemo) bool { _, there := listed[uid]; return !there })
 }
 
-// doubt drops the memo of a pod that podd changed.
-func (c *Client) doubt(uid pod.UID) {
+// invalidateMemo drops the memo of a pod that podd changed.
+func (c *Client) invalidateMemo(uid pod.UID) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
 	c.memoGeneration++
 	delete(c.memo, uid)
 }
 
-// forget drops the memo of a removed sandbox's pod; the next observation queries the rest
+// forgetSandbox drops the memo of a removed sandbox's pod; the next observation queries the rest
 // of the pod again.
-func (c *Client) forget(sandbox string) {
+func (c *Client) forgetSandbox(sandbox string) {
 	uid := c.roster.removedSandbox(sandbox)
 	c.memoMu.Lock()
 	delete(c.memo, uid)

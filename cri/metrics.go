@@ -8,14 +8,14 @@ import (
 
 // metrics have the kubelet's own names, so that its dashboards and alerts work.
 type metrics struct {
-	total    *prometheus.CounterVec
-	errors   *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	events   *prometheus.CounterVec
-	memo     *prometheus.CounterVec
-	run      *prometheus.HistogramVec
-	runFails *prometheus.CounterVec
-	replaced prometheus.Counter
+	total              *prometheus.CounterVec
+	errors             *prometheus.CounterVec
+	duration           *prometheus.HistogramVec
+	events             *prometheus.CounterVec
+	statusLookups      *prometheus.CounterVec
+	sandboxRunDuration *prometheus.HistogramVec
+	sandboxRunErrors   *prometheus.CounterVec
+	replaced           prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -38,12 +38,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "podd_runtime_events_total",
 			Help: "Events read from the container runtime's stream, by type.",
 		}, []string{"type"}),
-		run: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		sandboxRunDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubelet_run_podsandbox_duration_seconds",
 			Help:    "Duration in seconds of the run_podsandbox operations, by RuntimeClass handler.",
 			Buckets: prometheus.DefBuckets,
 		}, []string{"runtime_handler"}),
-		runFails: prometheus.NewCounterVec(prometheus.CounterOpts{
+		sandboxRunErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_run_podsandbox_errors_total",
 			Help: "Run_podsandbox operations that failed, by RuntimeClass handler.",
 		}, []string{"runtime_handler"}),
@@ -51,12 +51,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "podd_runtime_connections_replaced_total",
 			Help: "Connections to the container runtime that were replaced because nothing moved on them while the runtime answered on a new one.",
 		}),
-		memo: prometheus.NewCounterVec(prometheus.CounterOpts{
+		statusLookups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "podd_runtime_status_lookups_total",
 			Help: "Statuses needed to observe pods, by where they came from: call, or memo of facts that cannot change.",
 		}, []string{"from"}),
 	}
-	reg.MustRegister(m.total, m.errors, m.duration, m.events, m.memo, m.run, m.runFails, m.replaced)
+	reg.MustRegister(m.total, m.errors, m.duration, m.events, m.statusLookups, m.sandboxRunDuration, m.sandboxRunErrors, m.replaced)
 	return m
 }
 
@@ -69,9 +69,9 @@ func (m *metrics) observe(operation string, took time.Duration, err error) {
 }
 
 func (m *metrics) sandboxRun(handler string, took time.Duration, err error) {
-	m.run.WithLabelValues(handler).Observe(took.Seconds())
+	m.sandboxRunDuration.WithLabelValues(handler).Observe(took.Seconds())
 	if err != nil {
-		m.runFails.WithLabelValues(handler).Inc()
+		m.sandboxRunErrors.WithLabelValues(handler).Inc()
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 	"podd/internal/pod"
 )
 
-// statusWidth bounds the concurrent status calls of one observation: a pod with many
+// maxStatusCalls bounds the concurrent status calls of one observation: a pod with many
 // dead containers must not flood the runtime after a restart of podd.
-const statusWidth = 8
+const maxStatusCalls = 8
 
 // Observe observes one pod: all its sandboxes and containers, running and dead, with the
 // termination messages of dead ones. If podd knows them all by ID, it queries them by ID: a
@@ -30,11 +30,11 @@ func (c *Client) Observe(ctx context.Context, uid pod.UID) (pod.Observed, error)
 		return seen, err
 	}
 	seen := pod.Observed{UID: uid, At: time.Now()}
-	sandboxes, containers, err := c.lookUp(ctx, &seen)
+	sandboxes, containers, err := c.listOwned(ctx, &seen)
 	if err != nil {
 		return seen, err
 	}
-	if err := c.fill(ctx, &seen, sandboxes, containers); err != nil {
+	if err := c.addStatuses(ctx, &seen, sandboxes, containers); err != nil {
 		return seen, err
 	}
 	return seen, nil
@@ -47,7 +47,7 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 	if boxes, containers, known := c.roster.known(uid); known && len(boxes)+len(containers) == 0 {
 		return seen, nil
 	}
-	sandboxes, containers, err := c.lookUp(ctx, &seen)
+	sandboxes, containers, err := c.listOwned(ctx, &seen)
 	if err != nil {
 		return seen, err
 	}
@@ -62,16 +62,16 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 	return seen, nil
 }
 
-// lookUp lists the sandboxes and containers of a pod, newest first, except those of another
+// listOwned lists the sandboxes and containers of a pod, newest first, except those of another
 // podd. It records the owner in seen.
-func (c *Client) lookUp(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+func (c *Client) listOwned(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	found, err := c.list(ctx, seen.UID)
 	if err != nil {
 		return nil, nil, err
 	}
-	sandboxes, containers, left := c.ours(found.sandboxes, found.containers)
+	sandboxes, containers, left := c.removeForeign(found.sandboxes, found.containers)
 	if f, ok := left[seen.UID]; ok && f.alive {
-		seen.Foreign = f.by
+		seen.Foreign = f.instance
 	}
 	slices.SortFunc(sandboxes, newestFirst)
 	slices.SortFunc(containers, newestFirst)
@@ -130,12 +130,12 @@ func identifyBy(seen *pod.Observed, of labelled) {
 	}
 }
 
-// fill queries the statuses that are not cached, concurrently. It leaves out sandboxes and
+// addStatuses queries the statuses that are not cached, concurrently. It leaves out sandboxes and
 // containers that were removed since the lists.
-func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
-	memo, age := c.recall(seen.UID)
+func (c *Client) addStatuses(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
+	memo, age := c.loadMemo(seen.UID)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(statusWidth)
+	g.SetLimit(maxStatusCalls)
 	boxes := make([]*pod.Sandbox, len(sandboxes))
 	for i, s := range sandboxes {
 		box := sandboxOf(s)
@@ -143,12 +143,12 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 		case !box.Ready: // it has no address any more, and the list has the rest
 			boxes[i] = &box
 		case cached:
-			c.metrics.memo.WithLabelValues("memo").Inc()
+			c.metrics.statusLookups.WithLabelValues("memo").Inc()
 			box.IPs, box.HostNetwork = facts.ips, facts.hostNetwork
 			boxes[i] = &box
 		default:
 			g.Go(func() (err error) {
-				boxes[i], err = c.sandboxStatus(ctx, box)
+				boxes[i], err = c.completeSandbox(ctx, box)
 				return err
 			})
 		}
@@ -156,12 +156,12 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 	found := make([]*pod.Container, len(containers))
 	for i, k := range containers {
 		if known, ok := memo.containers[k.Id]; ok && known.State == containerState(k.State) {
-			c.metrics.memo.WithLabelValues("memo").Inc()
+			c.metrics.statusLookups.WithLabelValues("memo").Inc()
 			found[i] = &known
 			continue
 		}
 		g.Go(func() (err error) {
-			found[i], err = c.containerStatus(ctx, k)
+			found[i], err = c.completeContainer(ctx, k)
 			return err
 		})
 	}
@@ -178,14 +178,14 @@ func (c *Client) fill(ctx context.Context, seen *pod.Observed, sandboxes []*runt
 			seen.Containers = append(seen.Containers, *k)
 		}
 	}
-	c.remember(seen.UID, memoOf(seen), age, !seen.StartTime.IsZero())
+	c.storeMemo(seen.UID, memoOf(seen), age, !seen.StartTime.IsZero())
 	return nil
 }
 
-// sandboxStatus adds the fields that a list lacks. It returns nil if the sandbox was
+// completeSandbox adds the fields that a list lacks. It returns nil if the sandbox was
 // removed meanwhile.
-func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
-	st, err := c.askSandbox(ctx, box.ID)
+func (c *Client) completeSandbox(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
+	st, err := c.getSandboxStatus(ctx, box.ID)
 	if err != nil || st == nil {
 		return nil, err
 	}
@@ -193,9 +193,9 @@ func (c *Client) sandboxStatus(ctx context.Context, box pod.Sandbox) (*pod.Sandb
 	return &box, nil
 }
 
-// askSandbox returns the status of a sandbox; nil if it does not exist.
-func (c *Client) askSandbox(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	c.metrics.memo.WithLabelValues("call").Inc()
+// getSandboxStatus returns the status of a sandbox; nil if it does not exist.
+func (c *Client) getSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	c.metrics.statusLookups.WithLabelValues("call").Inc()
 	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		err = mapError("ask for the status of sandbox "+short(id), err)
@@ -219,18 +219,18 @@ func addSandboxStatus(box *pod.Sandbox, st *runtimeapi.PodSandboxStatus) {
 	}
 }
 
-// containerStatus queries one container completely; nil if it was removed meanwhile.
-func (c *Client) containerStatus(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
-	st, err := c.askContainer(ctx, k.Id)
+// completeContainer queries one container completely; nil if it was removed meanwhile.
+func (c *Client) completeContainer(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
+	st, err := c.getContainerStatus(ctx, k.Id)
 	if err != nil || st == nil {
 		return nil, err
 	}
 	return c.observedContainer(ctx, k.PodSandboxId, st), nil
 }
 
-// askContainer returns the status of a container; nil if it does not exist.
-func (c *Client) askContainer(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	c.metrics.memo.WithLabelValues("call").Inc()
+// getContainerStatus returns the status of a container; nil if it does not exist.
+func (c *Client) getContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	c.metrics.statusLookups.WithLabelValues("call").Inc()
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		err = mapError("ask for the status of container "+short(id), err)
@@ -245,7 +245,7 @@ func (c *Client) askContainer(ctx context.Context, id string) (*runtimeapi.Conta
 // observedContainer returns a container from its status and its files on the host.
 func (c *Client) observedContainer(ctx context.Context, sandbox string, st *runtimeapi.ContainerStatus) *pod.Container {
 	out := fromContainerStatus(sandbox, st)
-	out.Kept = keptSpec(out.Name, st.Annotations)
+	out.Kept = specFromAnnotations(out.Name, st.Annotations)
 	if out.State == pod.ContainerExited {
 		out.Message = joinMessages(c.redactedMessage(ctx, st), c.terminationMessage(st))
 	}
@@ -272,7 +272,7 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	if _, podds := st.Annotations[pod.AnnotationStartTime]; podds { // the kubelet computes another
 		out.Hash = st.Annotations[spec.AnnotationHash]
 	}
-	out.Contents = pod.ParseContents(st.Labels[spec.LabelPodNamespace], st.Annotations[pod.AnnotationObjects])
+	out.ContentHashes = pod.ParseContentHashes(st.Labels[spec.LabelPodNamespace], st.Annotations[pod.AnnotationObjects])
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
 	}
@@ -297,7 +297,7 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 func gracePeriod(annotations map[string]string) *time.Duration {
 	for _, key := range []string{spec.AnnotationDeletionGrace, spec.AnnotationTerminationPeriod} {
 		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {
-			grace := pod.GraceSeconds(n)
+			grace := pod.GracePeriod(n)
 			return &grace
 		}
 	}
@@ -317,13 +317,13 @@ func containerState(s runtimeapi.ContainerState) pod.ContainerState {
 	}
 }
 
-// noTask is how containerd's message begins if a start failed before runc had made the
+// taskNotCreatedPrefix is how containerd's message begins if a start failed before runc had made the
 // container (internal/cri/server/container_start.go). CRI has no field for it: reason and
 // code are the same for every failed start, including one that was interrupted when the
 // process may have run for a moment.
-const noTask = "failed to create containerd task: "
+const taskNotCreatedPrefix = "failed to create containerd task: "
 
 // neverRan says that an exited container certainly never had a process.
 func neverRan(st *runtimeapi.ContainerStatus) bool {
-	return st.StartedAt <= 0 && st.Reason == pod.ReasonStartError && strings.HasPrefix(st.Message, noTask)
+	return st.StartedAt <= 0 && st.Reason == pod.ReasonStartError && strings.HasPrefix(st.Message, taskNotCreatedPrefix)
 }

@@ -28,7 +28,7 @@ func TestAContainerIsWhatTheRuntimeSays(t *testing.T) {
 		Resources: &pod.ContainerResources{CPUShares: 8, CPUQuota: 9, CPUPeriod: 10, MemoryLimitInBytes: 11},
 	}
 	got := fromContainerStatus("box", st)
-	want.Contents = got.Contents // of the labels, which are none
+	want.ContentHashes = got.ContentHashes // of the labels, which are none
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}

@@ -12,19 +12,19 @@ import (
 	"podd/internal/pod"
 )
 
-// unsigned stands in for the identity of a podd version that wrote none.
-const unsigned = "unknown, of an older version"
+// unknownInstance stands in for the identity of a podd version that wrote none.
+const unknownInstance = "unknown, of an older version"
 
 // maxNamed bounds how many pods of another podd one message names.
 const maxNamed = 10
 
-// others is what is known about other podds on this runtime.
-type others struct {
+// otherPodds is what is known about other podds on this runtime.
+type otherPodds struct {
 	// shared says that another podd owns something on this runtime.
 	shared atomic.Bool
 
-	mu   sync.Mutex
-	told map[string]bool // instances that were named; guarded by mu
+	mu     sync.Mutex
+	warned map[string]bool // instances that were named; guarded by mu
 }
 
 // owner returns the identity of another podd that created a sandbox or container. It is
@@ -42,7 +42,7 @@ func (c *Client) owner(uid pod.UID, annotations map[string]string) string {
 	case "":
 		_, made := annotations[pod.AnnotationStartTime]
 		if made && !c.hasDirectory(uid) {
-			return unsigned
+			return unknownInstance
 		}
 		return ""
 	default:
@@ -50,17 +50,17 @@ func (c *Client) owner(uid pod.UID, annotations map[string]string) string {
 	}
 }
 
-// made says that podd made a sandbox or container, or that a kubelet made it which podd has
+// isManaged says that podd made a sandbox or container, or that a kubelet made it which podd has
 // replaced: the pod has its directory here.
-func (c *Client) made(uid pod.UID, annotations map[string]string) bool {
+func (c *Client) isManaged(uid pod.UID, annotations map[string]string) bool {
 	_, podds := annotations[pod.AnnotationStartTime]
 	return podds || uid != "" && c.hasDirectory(uid)
 }
 
-// podds says that a container is this podd's.
-func (c *Client) podds(k *runtimeapi.Container) bool {
+// isOwn says that a container is this podd's.
+func (c *Client) isOwn(k *runtimeapi.Container) bool {
 	uid := pod.UID(k.Labels[spec.LabelPodUID])
-	return c.made(uid, k.Annotations) && c.owner(uid, k.Annotations) == ""
+	return c.isManaged(uid, k.Annotations) && c.owner(uid, k.Annotations) == ""
 }
 
 func (c *Client) hasDirectory(uid pod.UID) bool {
@@ -68,8 +68,8 @@ func (c *Client) hasDirectory(uid pod.UID) bool {
 	return err == nil
 }
 
-// ours removes from two lists what another podd created, and returns who made it, by pod.
-func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, map[pod.UID]foreignPod) {
+// removeForeign removes from two lists what another podd created, and returns who made it, by pod.
+func (c *Client) removeForeign(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, map[pod.UID]foreignPod) {
 	var left map[pod.UID]foreignPod
 	note := func(uid pod.UID, namespace, name, by string, alive bool) bool {
 		if by == "" {
@@ -79,7 +79,7 @@ func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimea
 			left = map[pod.UID]foreignPod{}
 		}
 		f := left[uid]
-		left[uid] = foreignPod{name: namespace + "/" + name, by: by, alive: f.alive || alive}
+		left[uid] = foreignPod{name: namespace + "/" + name, instance: by, alive: f.alive || alive}
 		return true
 	}
 	sandboxes = slices.DeleteFunc(sandboxes, func(s *runtimeapi.PodSandbox) bool {
@@ -93,37 +93,37 @@ func (c *Client) ours(sandboxes []*runtimeapi.PodSandbox, containers []*runtimea
 			k.State != runtimeapi.ContainerState_CONTAINER_EXITED)
 	})
 	if left != nil {
-		c.others.shared.Store(true)
+		c.otherPodds.shared.Store(true)
 	}
 	return sandboxes, containers, left
 }
 
 // foreignPod is a pod that another podd created.
 type foreignPod struct {
-	name, by string
-	alive    bool
+	name, instance string
+	alive          bool
 }
 
 // Shared says whether this podd has observed another podd's pods on this runtime since it
 // started. Resources that belong to no pod here may then be the other podd's.
-func (c *Client) Shared() bool { return c.others.shared.Load() }
+func (c *Client) Shared() bool { return c.otherPodds.shared.Load() }
 
-// nameOthers logs, once for each other podd, that this podd leaves its pods alone.
-func (c *Client) nameOthers(left map[pod.UID]foreignPod) {
+// warnOtherPodds logs, once for each other podd, that this podd leaves its pods alone.
+func (c *Client) warnOtherPodds(left map[pod.UID]foreignPod) {
 	byMaker := map[string][]string{}
 	for _, f := range left {
-		byMaker[f.by] = append(byMaker[f.by], f.name)
+		byMaker[f.instance] = append(byMaker[f.instance], f.name)
 	}
-	c.others.mu.Lock()
-	defer c.others.mu.Unlock()
+	c.otherPodds.mu.Lock()
+	defer c.otherPodds.mu.Unlock()
 	for by, names := range byMaker {
-		if c.others.told[by] {
+		if c.otherPodds.warned[by] {
 			continue
 		}
-		if c.others.told == nil {
-			c.others.told = map[string]bool{}
+		if c.otherPodds.warned == nil {
+			c.otherPodds.warned = map[string]bool{}
 		}
-		c.others.told[by] = true
+		c.otherPodds.warned[by] = true
 		slices.Sort(names)
 		c.log.Warn("pods of another podd on this runtime are left alone", "instance", by, "own_instance", c.spec.Instance,
 			"count", len(names), "pods", names[:min(len(names), maxNamed)],

@@ -203,7 +203,7 @@ func TestPodsOfTheKubeletWhoseRootDirectoryThisIsAreTakenOver(t *testing.T) {
 		t.Errorf("got %+v", seen)
 	}
 	// A kubelet computes its hash in another way: the container is not another one for that.
-	if c := seen.Latest("app"); c == nil || c.Hash != "" || c.RestartCount != 3 {
+	if c := seen.LatestContainer("app"); c == nil || c.Hash != "" || c.RestartCount != 3 {
 		t.Errorf("got %+v", c)
 	}
 	if logs, err := a.RunningLogs(t.Context()); err != nil || len(logs) != 1 {

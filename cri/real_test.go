@@ -161,7 +161,7 @@ func (l *realLife) startContainer(req pod.ContainerRequest) (id string) {
 	l.took("StartContainer")
 	seen, err := l.client.Observe(l.Context(), l.pod.UID)
 	l.took("Observe")
-	if c := seen.Latest("app"); err != nil || c == nil || c.State != pod.ContainerRunning || c.ImageID == "" {
+	if c := seen.LatestContainer("app"); err != nil || c == nil || c.State != pod.ContainerRunning || c.ImageID == "" {
 		l.Fatalf("observed container: got %+v, %v", c, err)
 	}
 	l.files.Link(seen)
@@ -229,7 +229,7 @@ func (l *realLife) update(id string) {
 		l.Error(err)
 	}
 	seen, err := l.client.Observe(l.Context(), l.pod.UID)
-	if c := seen.Latest("app"); err != nil || c.Resources == nil || c.Resources.MemoryLimitInBytes != 77<<20 {
+	if c := seen.LatestContainer("app"); err != nil || c.Resources == nil || c.Resources.MemoryLimitInBytes != 77<<20 {
 		l.Errorf("after the update: got %+v, %v", c, err)
 	}
 }
@@ -240,7 +240,7 @@ func (l *realLife) reopen(id string) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	log := seen.Latest("app").LogPath
+	log := seen.LatestContainer("app").LogPath
 	if err := os.Rename(log, log+".1"); err != nil {
 		l.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func (l *realLife) stopContainer(id string) {
 	}
 	l.took("StopContainer")
 	seen, err := l.client.Observe(l.Context(), l.pod.UID)
-	if c := seen.Latest("app"); err != nil || c.State != pod.ContainerExited || c.ExitCode != 9 || c.Reason != "Error" || c.Message != "left: real" {
+	if c := seen.LatestContainer("app"); err != nil || c.State != pod.ContainerExited || c.ExitCode != 9 || c.Reason != "Error" || c.Message != "left: real" {
 		l.Errorf("stopped container: got %+v, %v", c, err)
 	}
 }
@@ -283,7 +283,7 @@ func (l *realLife) refuseToStart(req pod.ContainerRequest) {
 		l.Errorf("no such command: got %v", err)
 	}
 	seen, err := l.client.Observe(l.Context(), l.pod.UID)
-	if c := seen.Latest("bad"); err != nil || c.State != pod.ContainerExited || c.Reason != "StartError" {
+	if c := seen.LatestContainer("bad"); err != nil || c.State != pod.ContainerExited || c.Reason != "StartError" {
 		l.Errorf("no such command: got %+v, %v", c, err)
 	}
 }

@@ -172,10 +172,10 @@ func (r *rig) RemoveSandbox(ctx context.Context, id string) error {
 
 // Summaries drops the links of what is not listed any more.
 func (r *rig) Summaries(ctx context.Context) ([]pod.Summary, error) {
-	mark := r.files.Mark()
+	mark := r.files.MarkListing()
 	listed, err := r.Client.Summaries(ctx)
 	if err == nil {
-		r.files.KeepOnly(listed, mark)
+		r.files.PruneUnlisted(listed, mark)
 	}
 	return listed, err
 }

@@ -15,9 +15,9 @@ const (
 	// stream that was opened: CRI has no acknowledgement. The first event shows it, too. It
 	// is shorter than the time after which pleg relists, so that this list counts.
 	streamSettles = time.Second
-	// keptRemovals bounds the IDs of removed sandboxes and containers that the roster
+	// maxRemovedIDs bounds the IDs of removed sandboxes and containers that the roster
 	// remembers, for events about them that have not arrived yet.
-	keptRemovals = 4096
+	maxRemovedIDs = 4096
 )
 
 // roster knows by ID what the runtime has of each pod. So observing a pod costs the same no
@@ -32,14 +32,14 @@ type roster struct {
 	mu sync.Mutex // guards everything below
 	// seq orders lists, calls and events: each has a number of its own.
 	seq uint64
-	// sure is the number from which on no event was missed; 0 without a stream.
-	sure uint64
+	// reliableSince is the number from which on no event was missed; 0 without a stream.
+	reliableSince uint64
 	// stream is the number of the current stream.
 	stream uint64
-	// whole is the number of the last list of everything. If it counts, a pod without an
+	// lastFullList is the number of the last list of everything. If it counts, a pod without an
 	// entry has nothing.
-	whole uint64
-	pods  map[pod.UID]*entry
+	lastFullList uint64
+	pods         map[pod.UID]*entry
 	// owners maps each sandbox and container to its pod.
 	owners map[string]pod.UID
 	// removed are the last IDs that were removed, with their pods; oldest has their order.
@@ -52,16 +52,16 @@ type entry struct {
 	// listed is the number of the last list of the pod, or of the first creation for a pod
 	// that certainly had nothing.
 	listed uint64
-	// doubt is the number of the last failure that may have left something; 0 for none.
-	doubt uint64
+	// failedCreateSeq is the number of the last failure that may have left something; 0 for none.
+	failedCreateSeq uint64
 	// shared says that another agent owns some of the pod.
 	shared     bool
 	sandboxes  map[string]uint64 // ID → number of its creation by podd; 0 for those from a list
-	containers map[string]container
-	heard      map[string]uint64 // unknown IDs that events named
+	containers map[string]containerEntry
+	unknownIDs map[string]uint64 // unknown IDs that events named
 }
 
-type container struct {
+type containerEntry struct {
 	sandbox string
 	created uint64 // as in sandboxes
 }
@@ -82,37 +82,37 @@ func (r *roster) begin() uint64 {
 	return r.nextLocked()
 }
 
-// opened says that a stream was requested. Call lost when it ends.
-func (r *roster) opened() (lost func()) {
+// streamOpened says that a stream was requested. Call lost when it ends.
+func (r *roster) streamOpened() (lost func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	number := r.nextLocked()
 	r.stream = number
-	settled := time.AfterFunc(streamSettles, func() { r.settled(number) })
+	settled := time.AfterFunc(streamSettles, func() { r.markStreamReady(number) })
 	return func() {
 		settled.Stop()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.stream == number {
-			r.stream, r.sure = 0, 0
+			r.stream, r.reliableSince = 0, 0
 		}
 	}
 }
 
-// settled says that the stream of that number is open; 0 is the current one.
-func (r *roster) settled(number uint64) {
+// markStreamReady says that the stream of that number is open; 0 is the current one.
+func (r *roster) markStreamReady(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stream != 0 && (number == 0 || r.stream == number) && r.sure == 0 {
-		r.sure = r.nextLocked()
+	if r.stream != 0 && (number == 0 || r.stream == number) && r.reliableSince == 0 {
+		r.reliableSince = r.nextLocked()
 	}
 }
 
 func (r *roster) entryLocked(uid pod.UID) *entry {
 	e := r.pods[uid]
 	if e == nil {
-		e = &entry{sandboxes: map[string]uint64{}, containers: map[string]container{}, heard: map[string]uint64{}}
-		if r.sure != 0 && r.whole > r.sure {
+		e = &entry{sandboxes: map[string]uint64{}, containers: map[string]containerEntry{}, unknownIDs: map[string]uint64{}}
+		if r.reliableSince != 0 && r.lastFullList > r.reliableSince {
 			e.listed = r.nextLocked() // nothing was there
 		}
 		r.pods[uid] = e
@@ -125,14 +125,14 @@ func (r *roster) entryLocked(uid pod.UID) *entry {
 func (r *roster) known(uid pod.UID) (sandboxes []string, containers map[string]string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sure == 0 {
+	if r.reliableSince == 0 {
 		return nil, nil, false
 	}
 	e := r.pods[uid]
 	if e == nil {
-		return nil, nil, r.whole > r.sure
+		return nil, nil, r.lastFullList > r.reliableSince
 	}
-	if e.listed < r.sure || e.doubt != 0 || e.shared || len(e.heard) > 0 {
+	if e.listed < r.reliableSince || e.failedCreateSeq != 0 || e.shared || len(e.unknownIDs) > 0 {
 		return nil, nil, false
 	}
 	containers = make(map[string]string, len(e.containers))
@@ -148,7 +148,7 @@ func (r *roster) createdSandbox(uid pod.UID, id string) {
 	defer r.mu.Unlock()
 	e := r.entryLocked(uid)
 	e.sandboxes[id] = r.nextLocked()
-	delete(e.heard, id)
+	delete(e.unknownIDs, id)
 	r.owners[id] = uid
 }
 
@@ -157,16 +157,16 @@ func (r *roster) createdContainer(uid pod.UID, id, sandbox string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entryLocked(uid)
-	e.containers[id] = container{sandbox, r.nextLocked()}
-	delete(e.heard, id)
+	e.containers[id] = containerEntry{sandbox, r.nextLocked()}
+	delete(e.unknownIDs, id)
 	r.owners[id] = uid
 }
 
-// doubtful says that a create for a pod failed: it may have left something.
-func (r *roster) doubtful(uid pod.UID) {
+// createFailed says that a create for a pod failed: it may have left something.
+func (r *roster) createFailed(uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.entryLocked(uid).doubt = r.nextLocked()
+	r.entryLocked(uid).failedCreateSeq = r.nextLocked()
 }
 
 // removedContainer says that podd removed a container.
@@ -175,9 +175,9 @@ func (r *roster) removedContainer(id string) {
 	defer r.mu.Unlock()
 	if e := r.pods[r.owners[id]]; e != nil {
 		delete(e.containers, id)
-		delete(e.heard, id)
+		delete(e.unknownIDs, id)
 	}
-	r.buryLocked(id)
+	r.markRemovedLocked(id)
 }
 
 // removedSandbox says that podd removed a sandbox, and returns its pod. The sandbox's
@@ -190,19 +190,19 @@ func (r *roster) removedSandbox(id string) pod.UID {
 		for k, c := range e.containers {
 			if c.sandbox == id {
 				delete(e.containers, k)
-				r.buryLocked(k)
+				r.markRemovedLocked(k)
 			}
 		}
 		delete(e.sandboxes, id)
-		delete(e.heard, id)
+		delete(e.unknownIDs, id)
 		r.dropLocked(uid, e)
 	}
-	r.buryLocked(id)
+	r.markRemovedLocked(id)
 	return uid
 }
 
-// buryLocked remembers that an ID is gone.
-func (r *roster) buryLocked(id string) {
+// markRemovedLocked remembers that an ID is gone.
+func (r *roster) markRemovedLocked(id string) {
 	uid := r.owners[id]
 	delete(r.owners, id)
 	if r.isRemovedLocked(id) {
@@ -210,7 +210,7 @@ func (r *roster) buryLocked(id string) {
 	}
 	r.removed[id] = uid
 	r.oldest = append(r.oldest, id)
-	if len(r.oldest) > keptRemovals {
+	if len(r.oldest) > maxRemovedIDs {
 		delete(r.removed, r.oldest[0])
 		r.oldest = r.oldest[1:]
 	}
@@ -223,7 +223,7 @@ func (r *roster) isRemovedLocked(id string) bool {
 
 // dropLocked forgets a pod that has nothing left, if the absence of an entry says the same.
 func (r *roster) dropLocked(uid pod.UID, e *entry) {
-	if len(e.sandboxes)+len(e.containers)+len(e.heard) == 0 && e.doubt == 0 && r.sure != 0 && r.whole > r.sure && e.listed > r.sure {
+	if len(e.sandboxes)+len(e.containers)+len(e.unknownIDs) == 0 && e.failedCreateSeq == 0 && r.reliableSince != 0 && r.lastFullList > r.reliableSince && e.listed > r.reliableSince {
 		delete(r.pods, uid)
 	}
 }
@@ -232,7 +232,7 @@ func (r *roster) dropLocked(uid pod.UID, e *entry) {
 // pod; gone says that the ID was removed. It returns the pod, or "" if neither the event
 // nor anything earlier identifies it.
 func (r *roster) event(uid pod.UID, id string, gone bool) pod.UID {
-	r.settled(0)
+	r.markStreamReady(0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if uid == "" {
@@ -245,10 +245,10 @@ func (r *roster) event(uid pod.UID, id string, gone bool) pod.UID {
 		if e := r.pods[uid]; e != nil {
 			delete(e.sandboxes, id)
 			delete(e.containers, id)
-			delete(e.heard, id)
+			delete(e.unknownIDs, id)
 			r.dropLocked(uid, e)
 		}
-		r.buryLocked(id)
+		r.markRemovedLocked(id)
 		return uid
 	}
 	if r.isRemovedLocked(id) {
@@ -258,32 +258,32 @@ func (r *roster) event(uid pod.UID, id string, gone bool) pod.UID {
 	_, sandbox := e.sandboxes[id]
 	_, known := e.containers[id]
 	if !sandbox && !known {
-		e.heard[id] = r.nextLocked()
+		e.unknownIDs[id] = r.nextLocked()
 	}
 	return uid
 }
 
-// list is one pod's part of a list.
-type list struct {
+// podList is one pod's part of a list.
+type podList struct {
 	sandboxes  []string
 	containers map[string]string // ID → sandbox
 	// shared says that another agent owns some of it, or that podd did not make all of it.
 	shared bool
 }
 
-// take records one pod's part of the list that began with that number.
-func (r *roster) take(uid pod.UID, number uint64, l list) {
+// recordPodList records one pod's part of the list that began with that number.
+func (r *roster) recordPodList(uid pod.UID, number uint64, l podList) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.takeLocked(uid, number, l)
+	r.recordPodListLocked(uid, number, l)
 }
 
-// takeLocked is take. It keeps what podd has created since the list began.
-func (r *roster) takeLocked(uid pod.UID, number uint64, l list) {
+// recordPodListLocked is take. It keeps what podd has created since the list began.
+func (r *roster) recordPodListLocked(uid pod.UID, number uint64, l podList) {
 	e := r.entryLocked(uid)
 	maps.DeleteFunc(e.sandboxes, func(_ string, created uint64) bool { return created < number })
-	maps.DeleteFunc(e.containers, func(_ string, c container) bool { return c.created < number })
-	maps.DeleteFunc(e.heard, func(_ string, at uint64) bool { return at < number })
+	maps.DeleteFunc(e.containers, func(_ string, c containerEntry) bool { return c.created < number })
+	maps.DeleteFunc(e.unknownIDs, func(_ string, at uint64) bool { return at < number })
 	for _, id := range l.sandboxes {
 		if r.isRemovedLocked(id) {
 			continue // since the list began
@@ -298,38 +298,38 @@ func (r *roster) takeLocked(uid pod.UID, number uint64, l list) {
 			continue
 		}
 		if _, ok := e.containers[id]; !ok {
-			e.containers[id] = container{sandbox: sandbox}
+			e.containers[id] = containerEntry{sandbox: sandbox}
 		}
 		r.owners[id] = uid
 	}
-	for id := range e.heard {
+	for id := range e.unknownIDs {
 		if _, ok := e.sandboxes[id]; ok {
-			delete(e.heard, id)
+			delete(e.unknownIDs, id)
 		} else if _, ok := e.containers[id]; ok {
-			delete(e.heard, id)
+			delete(e.unknownIDs, id)
 		}
 	}
 	e.shared = l.shared
 	e.listed = max(e.listed, number)
-	if e.doubt < number {
-		e.doubt = 0
+	if e.failedCreateSeq < number {
+		e.failedCreateSeq = 0
 	}
 	r.dropLocked(uid, e)
 }
 
-// takeAll records a list of everything that began with that number.
-func (r *roster) takeAll(number uint64, lists map[pod.UID]list) {
+// recordFullList records a list of everything that began with that number.
+func (r *roster) recordFullList(number uint64, lists map[pod.UID]podList) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid := range r.pods {
 		if _, listed := lists[uid]; !listed {
-			r.takeLocked(uid, number, list{})
+			r.recordPodListLocked(uid, number, podList{})
 		}
 	}
 	for uid, l := range lists {
-		r.takeLocked(uid, number, l)
+		r.recordPodListLocked(uid, number, l)
 	}
-	r.whole = max(r.whole, number)
+	r.lastFullList = max(r.lastFullList, number)
 	maps.DeleteFunc(r.owners, func(id string, uid pod.UID) bool {
 		e := r.pods[uid]
 		if e == nil {
@@ -337,12 +337,12 @@ func (r *roster) takeAll(number uint64, lists map[pod.UID]list) {
 		}
 		_, sandbox := e.sandboxes[id]
 		_, known := e.containers[id]
-		_, heard := e.heard[id]
+		_, heard := e.unknownIDs[id]
 		return !sandbox && !known && !heard
 	})
 	for uid, e := range r.pods {
 		r.dropLocked(uid, e)
-		if len(e.sandboxes)+len(e.containers)+len(e.heard) == 0 && e.doubt == 0 {
+		if len(e.sandboxes)+len(e.containers)+len(e.unknownIDs) == 0 && e.failedCreateSeq == 0 {
 			delete(r.pods, uid)
 		}
 	}

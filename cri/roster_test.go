@@ -23,9 +23,9 @@ func knows(r *roster, uid pod.UID) string {
 // settledRoster has an open stream and has listed everything: nothing is there.
 func settledRoster() *roster {
 	r := newRoster()
-	r.opened()
-	r.settled(0)
-	r.takeAll(r.begin(), nil)
+	r.streamOpened()
+	r.markStreamReady(0)
+	r.recordFullList(r.begin(), nil)
 	return r
 }
 
@@ -35,11 +35,11 @@ func TestAListDoesNotForgetWhatWasCreatedSinceItBegan(t *testing.T) {
 	old, oldAll := r.begin(), r.begin()
 	r.createdContainer("web", "app", "box")
 	r.createdSandbox("new", "newbox")
-	r.take("web", old, list{sandboxes: []string{"box"}})
+	r.recordPodList("web", old, podList{sandboxes: []string{"box"}})
 	if got := knows(r, "web"); got != "app box" {
 		t.Errorf("a list of the pod: got %q, want app box", got)
 	}
-	r.takeAll(oldAll, map[pod.UID]list{"web": {sandboxes: []string{"box"}}})
+	r.recordFullList(oldAll, map[pod.UID]podList{"web": {sandboxes: []string{"box"}}})
 	if got := knows(r, "web"); got != "app box" {
 		t.Errorf("a list of everything: got %q, want app box", got)
 	}
@@ -54,7 +54,7 @@ func TestAListDoesNotBringBackWhatWasRemovedSinceItBegan(t *testing.T) {
 	r.createdContainer("web", "app", "box")
 	number := r.begin()
 	r.removedSandbox("box")
-	r.takeAll(number, map[pod.UID]list{"web": {sandboxes: []string{"box"}, containers: map[string]string{"app": "box"}}})
+	r.recordFullList(number, map[pod.UID]podList{"web": {sandboxes: []string{"box"}, containers: map[string]string{"app": "box"}}})
 	if got := knows(r, "web"); got != "" {
 		t.Errorf("got %q, want nothing", got)
 	}
@@ -78,26 +78,26 @@ func TestWhatRaisesADoubtAndWhatSettlesIt(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"no stream", func() { r.takeAll(r.begin(), nil) }, "?"},
-		{"a stream that may not be open yet", func() { r.opened(); r.takeAll(r.begin(), nil) }, "?"},
-		{"an open stream", func() { r.settled(0) }, "?"},
-		{"a list of everything", func() { r.takeAll(r.begin(), nil) }, ""},
+		{"no stream", func() { r.recordFullList(r.begin(), nil) }, "?"},
+		{"a stream that may not be open yet", func() { r.streamOpened(); r.recordFullList(r.begin(), nil) }, "?"},
+		{"an open stream", func() { r.markStreamReady(0) }, "?"},
+		{"a list of everything", func() { r.recordFullList(r.begin(), nil) }, ""},
 		{"podd creates a sandbox", func() { r.createdSandbox("web", "box") }, "box"},
 		{"its event", func() { r.event("web", "box", false) }, "box"},
 		{"an event about something else", func() { r.event("web", "other", false) }, "?"},
 		{"a list that began before it", func() {}, "?"},
-		{"a list", func() { r.take("web", r.begin(), list{sandboxes: []string{"box"}}) }, "box"},
+		{"a list", func() { r.recordPodList("web", r.begin(), podList{sandboxes: []string{"box"}}) }, "box"},
 		{"an event that comes before the answer", func() { r.event("web", "app", false); r.createdContainer("web", "app", "box") }, "app box"},
-		{"a create that fails", func() { r.doubtful("web") }, "?"},
+		{"a create that fails", func() { r.createFailed("web") }, "?"},
 		{"a list of it", func() {
-			r.take("web", r.begin(), list{sandboxes: []string{"box"}, containers: map[string]string{"app": "box"}})
+			r.recordPodList("web", r.begin(), podList{sandboxes: []string{"box"}, containers: map[string]string{"app": "box"}})
 		}, "app box"},
 		{"a removal by somebody else", func() { r.event("", "app", true) }, "box"},
 		{"another agent's part", func() {
-			r.take("web", r.begin(), list{sandboxes: []string{"box"}, containers: map[string]string{"theirs": "box"}, shared: true})
+			r.recordPodList("web", r.begin(), podList{sandboxes: []string{"box"}, containers: map[string]string{"theirs": "box"}, shared: true})
 		}, "?"},
-		{"its end", func() { r.take("web", r.begin(), list{sandboxes: []string{"box"}}) }, "box"},
-		{"another stream", func() { r.opened(); r.sure = 0; r.settled(0) }, "?"},
+		{"its end", func() { r.recordPodList("web", r.begin(), podList{sandboxes: []string{"box"}}) }, "box"},
+		{"another stream", func() { r.streamOpened(); r.reliableSince = 0; r.markStreamReady(0) }, "?"},
 	}
 	for _, s := range steps {
 		s.do()
@@ -109,12 +109,12 @@ func TestWhatRaisesADoubtAndWhatSettlesIt(t *testing.T) {
 
 func TestWhatIsRememberedOfRemovalsIsBounded(t *testing.T) {
 	r := settledRoster()
-	for i := range 3 * keptRemovals {
+	for i := range 3 * maxRemovedIDs {
 		id := strings.Repeat("x", i%7) + string(rune('0'+i%10)) + strings.Repeat("y", i/1000)
 		r.createdSandbox("web", id+"-"+string(rune(0x4e00+i)))
 		r.removedSandbox(id + "-" + string(rune(0x4e00+i)))
 	}
-	if len(r.removed) > keptRemovals || len(r.oldest) > keptRemovals || len(r.owners) != 0 || len(r.pods) != 0 {
-		t.Errorf("got %d removals in an order of %d, %d owners, %d pods; want at most %d removals and nothing else", len(r.removed), len(r.oldest), len(r.owners), len(r.pods), keptRemovals)
+	if len(r.removed) > maxRemovedIDs || len(r.oldest) > maxRemovedIDs || len(r.owners) != 0 || len(r.pods) != 0 {
+		t.Errorf("got %d removals in an order of %d, %d owners, %d pods; want at most %d removals and nothing else", len(r.removed), len(r.oldest), len(r.owners), len(r.pods), maxRemovedIDs)
 	}
 }

@@ -24,7 +24,7 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	}
 	logs := make([]pod.ContainerLog, 0, len(r.Containers))
 	for _, k := range r.Containers {
-		if !c.podds(k) {
+		if !c.isOwn(k) {
 			continue
 		}
 		logs = append(logs, pod.ContainerLog{ID: k.Id, Path: c.logOf(k)})
@@ -36,16 +36,16 @@ func (c *Client) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 func (c *Client) logOf(k *runtimeapi.Container) string {
 	l := k.Labels
 	uid := pod.UID(l[spec.LabelPodUID])
-	if memo, _ := c.recall(uid); memo.containers[k.Id].LogPath != "" {
+	if memo, _ := c.loadMemo(uid); memo.containers[k.Id].LogPath != "" {
 		return filepath.Clean(memo.containers[k.Id].LogPath)
 	}
 	dir := c.spec.Dirs.Logs(l[spec.LabelPodNamespace], l[spec.LabelPodName], uid)
-	return filepath.Join(dir, podfs.ContainerLog(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
+	return filepath.Join(dir, podfs.ContainerLogPath(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
 }
 
-// HasUsed says whether the pod has a container, even a dead one, that uses the image with
+// PodUsedImage says whether the pod has a container, even a dead one, that uses the image with
 // that ID as its own or as a volume.
-func (c *Client) HasUsed(ctx context.Context, uid pod.UID, imageID string) (bool, error) {
+func (c *Client) PodUsedImage(ctx context.Context, uid pod.UID, imageID string) (bool, error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		LabelSelector: map[string]string{spec.LabelPodUID: string(uid)},
 	}})
@@ -72,7 +72,7 @@ func (c *Client) ContainerImages(ctx context.Context) (own, others []string, err
 	}
 	for _, k := range r.Containers {
 		images := &others
-		if c.podds(k) {
+		if c.isOwn(k) {
 			images = &own
 		}
 		for _, name := range imagesOf(k) {

@@ -31,9 +31,9 @@ func (c *Client) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string
 		c.roster.createdSandbox(p.UID, r.PodSandboxId)
 		return r.PodSandboxId, nil
 	}
-	c.roster.doubtful(p.UID)
+	c.roster.createFailed(p.UID)
 	err = mapError("", err)
-	if ambiguous(err) && ctx.Err() == nil {
+	if mayHaveSucceeded(err) && ctx.Err() == nil {
 		if id := c.findSandbox(ctx, config.Metadata); id != "" {
 			c.log.Warn("sandbox exists although its creation returned an error", "pod", p.Namespace+"/"+p.Name, "sandbox", id, "error", err)
 			return id, nil
@@ -78,7 +78,7 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	if err := mapError("remove pod sandbox "+short(id), err); err != nil && !gone(err) {
 		return err
 	}
-	c.forget(id)
+	c.forgetSandbox(id)
 	return nil
 }
 

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// quietFor is how long a connection with calls in flight may receive nothing before the
+	// stallCheckInterval is how long a connection with calls in flight may receive nothing before the
 	// watch looks more closely.
-	quietFor = 5 * time.Second
-	// answerWithin is how long the runtime has to answer the calls that tell a connection
+	stallCheckInterval = 5 * time.Second
+	// stallPingTimeout is how long the runtime has to answer the calls that tell a connection
 	// that stands still from a runtime that hangs.
-	answerWithin = 3 * time.Second
+	stallPingTimeout = 3 * time.Second
 )
 
 // stallWatch drops a connection on which nothing moves any more although the runtime
@@ -29,7 +29,7 @@ type stallWatch struct {
 	replaced prometheus.Counter
 	endpoint string
 	// ping makes a cheap call on the watched connection, fresh on a new one.
-	ping, fresh func(context.Context) error
+	ping, pingNew func(context.Context) error
 
 	// arrived counts reads from the connection; dropped counts connections that were closed
 	// because they stood still. closing says that a connection is being closed: a call that
@@ -68,18 +68,18 @@ func (s *stallWatch) watch(conn net.Conn) net.Conn {
 	return &watchedConn{conn, &s.arrived}
 }
 
-// begin says that a call begins; end says that it has ended.
-func (s *stallWatch) begin() {
+// callStarted says that a call begins; end says that it has ended.
+func (s *stallWatch) callStarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight++
 	if s.timer == nil && !s.closed {
 		s.last = s.arrived.Load()
-		s.timer = time.AfterFunc(quietFor, s.look)
+		s.timer = time.AfterFunc(stallCheckInterval, s.check)
 	}
 }
 
-func (s *stallWatch) end() {
+func (s *stallWatch) callEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight--
@@ -95,10 +95,10 @@ func (s *stallWatch) close() {
 	}
 }
 
-// look is called while calls are in flight, every quietFor.
-func (s *stallWatch) look() {
+// check is called while calls are in flight, every stallCheckInterval.
+func (s *stallWatch) check() {
 	conn, quiet := s.quiet()
-	if quiet && s.standsStill(conn) {
+	if quiet && s.isStalled(conn) {
 		s.closing.Store(true)
 		s.dropped.Add(1)
 		s.replaced.Inc()
@@ -111,7 +111,7 @@ func (s *stallWatch) look() {
 	defer s.mu.Unlock()
 	s.last = s.arrived.Load()
 	if s.inFlight > 0 && !s.closed {
-		s.timer.Reset(quietFor)
+		s.timer.Reset(stallCheckInterval)
 	} else {
 		s.timer = nil
 	}
@@ -130,11 +130,11 @@ func (s *stallWatch) quiet() (conn net.Conn, quiet bool) {
 	return s.conn, s.conn != nil && s.inFlight > 0 && s.arrived.Load() == s.last
 }
 
-// standsStill says that nothing arrives on a connection, not even the answer to a cheap
+// isStalled says that nothing arrives on a connection, not even the answer to a cheap
 // call, while the runtime answers on a new one. Long calls alone are no sign of that: many
 // wait for a container's grace period.
-func (s *stallWatch) standsStill(conn net.Conn) bool {
-	if s.within(s.ping) == nil || s.within(s.fresh) != nil {
+func (s *stallWatch) isStalled(conn net.Conn) bool {
+	if s.within(s.ping) == nil || s.within(s.pingNew) != nil {
 		return false
 	}
 	still, quiet := s.quiet()
@@ -142,7 +142,7 @@ func (s *stallWatch) standsStill(conn net.Conn) bool {
 }
 
 func (s *stallWatch) within(call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), stallPingTimeout)
 	defer cancel()
 	return call(ctx)
 }
@@ -151,14 +151,14 @@ func (s *stallWatch) within(call func(context.Context) error) error {
 // call finds the work of the first done. After a create, podd looks for the object instead.
 func isRepeatable(method string) bool {
 	switch kindOf(method) {
-	case looking, stopping, removing:
+	case readCall, stopContainerCall, removeCall:
 		return true
 	}
 	return method == "UpdateContainerResources" || method == "Version" || method == "Status"
 }
 
-// version is the cheap call.
-func version(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) error {
+// pingVersion is the cheap call.
+func pingVersion(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) error {
 	_, err := runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
 	return err
 }

@@ -20,14 +20,14 @@ func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	sandboxes, containers, left := c.ours(all.sandboxes, all.containers)
-	c.nameOthers(left)
+	sandboxes, containers, left := c.removeForeign(all.sandboxes, all.containers)
+	c.warnOtherPodds(left)
 	index := map[pod.UID]int{}
 	var out []pod.Summary
 	of := func(uid pod.UID, name, namespace string, annotations map[string]string) *pod.Summary {
 		i, ok := index[uid]
 		if !ok {
-			if !c.made(uid, annotations) {
+			if !c.isManaged(uid, annotations) {
 				return nil
 			}
 			i = len(out)
@@ -50,7 +50,7 @@ func (c *Client) Summaries(ctx context.Context) ([]pod.Summary, error) {
 			g.Containers[k.Id] = containerState(k.State)
 		}
 	}
-	c.rememberOnly(index)
+	c.pruneMemos(index)
 	return out, nil
 }
 
@@ -74,8 +74,8 @@ func (c *Client) SandboxIDs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, mapError("list pod sandboxes", err)
 	}
-	_, _, left := c.ours(slices.Clone(r.Items), nil)
-	c.nameOthers(left)
+	_, _, left := c.removeForeign(slices.Clone(r.Items), nil)
+	c.warnOtherPodds(left)
 	ids := make([]string, len(r.Items))
 	for i, s := range r.Items {
 		ids[i] = s.Id

@@ -29,10 +29,10 @@ func (c *Client) terminationMessage(st *runtimeapi.ContainerStatus) string {
 	fromLogs := st.Annotations[spec.AnnotationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) &&
 		st.ExitCode != 0 && st.Reason != "ContainerCannotRun"
 	if file := messageFile(st); file != "" {
-		text, err := c.spec.Dirs.ReadEnd(file, maxTerminationMessage)
+		text, err := c.spec.Dirs.ReadTail(file, maxTerminationMessage)
 		switch {
 		case err == nil && len(text) > 0:
-			return clean(text)
+			return toValidUTF8(text)
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return fmt.Sprintf("Error on reading termination log %s: %v", file, err)
 		}
@@ -40,11 +40,11 @@ func (c *Client) terminationMessage(st *runtimeapi.ContainerStatus) string {
 	if !fromLogs || st.LogPath == "" {
 		return ""
 	}
-	text, err := podfs.ReadLogEnd(st.LogPath, logTail)
+	text, err := podfs.ReadLogTail(st.LogPath, logTail)
 	if err != nil {
 		return fmt.Sprintf("Error on reading termination message from logs: %v", err)
 	}
-	return clean(lastLogLines(text, maxLinesFromLogs, maxMessageFromLogs))
+	return toValidUTF8(lastLogLines(text, maxLinesFromLogs, maxMessageFromLogs))
 }
 
 // messageFile returns the path of the termination log on the host.
@@ -93,8 +93,8 @@ func lastLogLines(log []byte, lines, most int) []byte {
 	return out[max(len(out)-most, 0):]
 }
 
-// clean makes text valid for an API object.
-func clean(text []byte) string { return strings.ToValidUTF8(string(text), "�") }
+// toValidUTF8 makes text valid for an API object.
+func toValidUTF8(text []byte) string { return strings.ToValidUTF8(string(text), "�") }
 
 func joinMessages(runtime, own string) string {
 	if runtime == "" || own == "" {

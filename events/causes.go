@@ -11,9 +11,9 @@ import (
 	"podd/internal/pod"
 )
 
-// ContainerOf is the name of the container that an event is about; empty for one
+// ContainerName is the name of the container that an event is about; empty for one
 // about its whole pod.
-func ContainerOf(e *v1.Event) string {
+func ContainerName(e *v1.Event) string {
 	_, after, found := strings.Cut(e.InvolvedObject.FieldPath, "ontainers{")
 	if !found {
 		return ""
@@ -33,7 +33,7 @@ func (r *Recorder) Causes(p *v1.Pod) map[string]string {
 func causes(p *v1.Pod, events []*v1.Event) map[string]string {
 	var found map[string]string
 	for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if cause := (story{cs.Name, events}).cause(&cs); cause != "" {
+		if cause := (containerEvents{cs.Name, events}).cause(&cs); cause != "" {
 			if found == nil {
 				found = map[string]string{}
 			}
@@ -43,18 +43,18 @@ func causes(p *v1.Pod, events []*v1.Event) map[string]string {
 	return found
 }
 
-// story is what happened to a container, among the events of its pod.
-type story struct {
+// containerEvents is what happened to a container, among the events of its pod.
+type containerEvents struct {
 	container string
 	events    []*v1.Event
 }
 
-func (s story) cause(cs *v1.ContainerStatus) string {
+func (s containerEvents) cause(cs *v1.ContainerStatus) string {
 	if r := cs.State.Running; r != nil {
 		if cs.Ready {
 			return ""
 		}
-		return s.last(r.StartedAt, metav1.Time{}, "Unhealthy", "Readiness probe", "Startup probe")
+		return s.lastMessage(r.StartedAt, metav1.Time{}, "Unhealthy", "Readiness probe", "Startup probe")
 	}
 	end := cs.State.Terminated
 	if end == nil && cs.State.Waiting != nil {
@@ -63,24 +63,24 @@ func (s story) cause(cs *v1.ContainerStatus) string {
 	if end == nil || end.Reason == pod.ReasonOOMKilled {
 		return ""
 	}
-	if said := s.last(end.StartedAt, end.FinishedAt, "FailedPostStartHook", ""); said != "" {
+	if said := s.lastMessage(end.StartedAt, end.FinishedAt, "FailedPostStartHook", ""); said != "" {
 		return said
 	}
 	for _, probe := range []string{"Liveness", "Startup"} {
 		killed := s.container + " failed " + strings.ToLower(probe) + " probe"
-		if s.last(end.StartedAt, end.FinishedAt, "Killing", "Container "+killed, "Init container "+killed) != "" {
-			return cmp.Or(s.last(end.StartedAt, end.FinishedAt, "Unhealthy", probe+" probe"), probe+" probe failed")
+		if s.lastMessage(end.StartedAt, end.FinishedAt, "Killing", "Container "+killed, "Init container "+killed) != "" {
+			return cmp.Or(s.lastMessage(end.StartedAt, end.FinishedAt, "Unhealthy", probe+" probe"), probe+" probe failed")
 		}
 	}
 	return ""
 }
 
-// last is the message of the last event with the reason and one of the beginnings
+// lastMessage is the message of the last event with the reason and one of the beginnings
 // between the times, which are whole seconds in an event; a zero until is now.
-func (s story) last(since, until metav1.Time, reason string, beginnings ...string) string {
+func (s containerEvents) lastMessage(since, until metav1.Time, reason string, beginnings ...string) string {
 	for _, e := range slices.Backward(s.events) {
 		at := e.LastTimestamp.Unix()
-		if e.Reason != reason || ContainerOf(e) != s.container ||
+		if e.Reason != reason || ContainerName(e) != s.container ||
 			at < since.Unix() || !until.IsZero() && at > until.Unix() {
 			continue
 		}

@@ -60,7 +60,7 @@ func TestCausesAreWhatProbesAndHooksSaidInTheContainersLife(t *testing.T) {
 
 func TestContainerOfAnEvent(t *testing.T) {
 	for path, want := range map[string]string{"": "", "spec.containers{a-1}": "a-1", "spec.initContainers{b}": "b"} {
-		if got := ContainerOf(&v1.Event{InvolvedObject: v1.ObjectReference{FieldPath: path}}); got != want {
+		if got := ContainerName(&v1.Event{InvolvedObject: v1.ObjectReference{FieldPath: path}}); got != want {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
 	}

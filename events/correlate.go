@@ -12,47 +12,47 @@ import (
 const (
 	// combinedPrefix begins the message of an event that stands for many.
 	combinedPrefix = "(combined from similar events): "
-	// mostAlike is how many messages of one kind get an event of their own; further ones
-	// are combined. alikeFor is the pause after which that is forgotten.
-	mostAlike = 9
-	alikeFor  = 10 * time.Minute
-	// newBurst and newEvery bound new events about one thing. client-go counts
+	// maxSimilar is how many messages of one kind get an event of their own; further ones
+	// are combined. similarInterval is the pause after which that is forgotten.
+	maxSimilar      = 9
+	similarInterval = 10 * time.Minute
+	// spamBurst and spamInterval bound new events about one thing. client-go counts
 	// repeats too, and all containers of a pod together: there the start of a pod
 	// of ten containers loses its last events, and a pod that crashes for an hour
 	// the one that says why it is evicted. Repeats cost nothing here.
-	newBurst = 25
-	newEvery = 5 * time.Minute
-	// mostKinds and mostThings bound what is remembered for these rules of one
+	spamBurst    = 25
+	spamInterval = 5 * time.Minute
+	// maxKinds and maxSubjects bound what is remembered for these rules of one
 	// pod.
-	mostKinds  = 100
-	mostThings = 200
+	maxKinds    = 100
+	maxSubjects = 200
 )
 
 // kind is what makes events similar: their object, type and reason.
 type kind struct{ namespace, name, eventType, reason string }
 
-// about is a pod or one of its containers.
-type about struct{ namespace, name, path string }
+// subject is a pod or one of its containers.
+type subject struct{ namespace, name, path string }
 
-// similar is what is known of events of one kind: hashes of the first messages,
+// similarEvents is what is known of events of one kind: hashes of the first messages,
 // and when the last one came.
-type similar struct {
+type similarEvents struct {
 	messages []uint64
 	last     time.Time
 }
 
-// alikeLocked says whether to combine an event with others of its kind: its message is
+// shouldCombineLocked says whether to combine an event with others of its kind: its message is
 // new again, after many new ones.
-func (h *history) alikeLocked(k kind, message string, now time.Time) bool {
+func (h *history) shouldCombineLocked(k kind, message string, now time.Time) bool {
 	s := h.kinds[k]
 	if s == nil {
-		if len(h.kinds) >= mostKinds {
-			evict(h.kinds, func(s *similar) time.Time { return s.last })
+		if len(h.kinds) >= maxKinds {
+			evict(h.kinds, func(s *similarEvents) time.Time { return s.last })
 		}
-		s = &similar{}
+		s = &similarEvents{}
 		h.kinds[k] = s
 	}
-	if now.Sub(s.last) > alikeFor {
+	if now.Sub(s.last) > similarInterval {
 		s.messages = s.messages[:0]
 	}
 	s.last = now
@@ -63,7 +63,7 @@ func (h *history) alikeLocked(k kind, message string, now time.Time) bool {
 			return false
 		}
 	}
-	if len(s.messages) == mostAlike {
+	if len(s.messages) == maxSimilar {
 		return true
 	}
 	s.messages = append(s.messages, sum.Sum64())
@@ -71,14 +71,14 @@ func (h *history) alikeLocked(k kind, message string, now time.Time) bool {
 }
 
 // allowLocked says whether there may be one more new event about that thing.
-func (h *history) allowLocked(a about, now time.Time) bool {
-	b := h.fresh[a]
+func (h *history) allowLocked(a subject, now time.Time) bool {
+	b := h.spamLimits[a]
 	if b == nil {
-		if len(h.fresh) >= mostThings {
-			evict(h.fresh, func(b *allowance) time.Time { return b.used })
+		if len(h.spamLimits) >= maxSubjects {
+			evict(h.spamLimits, func(b *spamLimit) time.Time { return b.used })
 		}
-		b = &allowance{Limiter: rate.NewLimiter(rate.Every(newEvery), newBurst)}
-		h.fresh[a] = b
+		b = &spamLimit{Limiter: rate.NewLimiter(rate.Every(spamInterval), spamBurst)}
+		h.spamLimits[a] = b
 	}
 	b.used = now
 	return b.AllowN(now, 1)
@@ -96,8 +96,8 @@ func evict[K comparable, V any](m map[K]V, used func(V) time.Time) {
 	delete(m, oldest)
 }
 
-// allowance is how many new events there may be about one thing.
-type allowance struct {
+// spamLimit is how many new events there may be about one thing.
+type spamLimit struct {
 	*rate.Limiter
 	used time.Time
 }

@@ -91,8 +91,8 @@ func TestCrashLoopOfADay(t *testing.T) {
 				t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
 			}
 		}
-		if h := r.pods[p.UID]; len(h.kinds) > 10 || len(h.fresh) > 3 {
-			t.Errorf("remembers %d kinds and %d things", len(h.kinds), len(h.fresh))
+		if h := r.pods[p.UID]; len(h.kinds) > 10 || len(h.spamLimits) > 3 {
+			t.Errorf("remembers %d kinds and %d things", len(h.kinds), len(h.spamLimits))
 		}
 		want := strings.NewReader(`
 # HELP podd_events_discarded_total Events that were not kept, since there were too many new ones about one thing (spam), or that made room for newer ones (old).
@@ -114,22 +114,22 @@ func TestNewEventsAboutOneThingAreLimited(t *testing.T) {
 		for i := range 100 {
 			r.Event(p, v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), "x")
 		}
-		if n := len(r.List(Filter{})); n != newBurst {
-			t.Errorf("100 at once: got %d, want %d", n, newBurst)
+		if n := len(r.List(Filter{})); n != spamBurst {
+			t.Errorf("100 at once: got %d, want %d", n, spamBurst)
 		}
 		r.Event(p, v1.EventTypeWarning, "Reason3", "x")
 		if all := r.List(Filter{}); all[len(all)-1].Reason != "Reason3" || all[len(all)-1].Count != 2 {
 			t.Error("a repeat was not counted")
 		}
 		r.ContainerEvent(p, "main", v1.EventTypeNormal, "Started", "x")
-		if n := len(r.List(Filter{})); n != newBurst+1 {
+		if n := len(r.List(Filter{})); n != spamBurst+1 {
 			t.Error("an event about a container was held against its pod")
 		}
 		time.Sleep(11 * time.Minute)
 		for i := range 100 {
 			r.Event(p, v1.EventTypeWarning, fmt.Sprintf("Later%d", i), "x")
 		}
-		if n := len(r.List(Filter{})); n != newBurst+1+2 {
+		if n := len(r.List(Filter{})); n != spamBurst+1+2 {
 			t.Errorf("after eleven minutes: got %d events, want two more", n)
 		}
 		if got := testutil.ToFloat64(r.metrics.discarded.WithLabelValues(discardedSpam)); got != 75+98 {
@@ -163,8 +163,8 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		r.ContainerEvent(p, fmt.Sprintf("c%d", i), v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), fmt.Sprint(i))
 	}
 	for uid, h := range r.pods {
-		if len(h.kinds) > mostKinds || len(h.fresh) > mostThings || len(h.events) > DefaultMaxPerPod {
-			t.Errorf("%q: %d kinds, %d things, %d events", uid, len(h.kinds), len(h.fresh), len(h.events))
+		if len(h.kinds) > maxKinds || len(h.spamLimits) > maxSubjects || len(h.events) > DefaultMaxPerPod {
+			t.Errorf("%q: %d kinds, %d things, %d events", uid, len(h.kinds), len(h.spamLimits), len(h.events))
 		}
 	}
 }

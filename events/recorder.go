@@ -67,11 +67,11 @@ type Recorder struct {
 // known of their like, and what is left of its allowances.
 type history struct {
 	events []*entry
-	kinds  map[kind]*similar
-	// fresh allows new events by what they are about; lines allows log lines.
-	fresh map[about]*allowance
-	lines *rate.Limiter
-	gone  bool
+	kinds  map[kind]*similarEvents
+	// spamLimits allows new events by what they are about; lines allows log lines.
+	spamLimits map[subject]*spamLimit
+	logLimit   *rate.Limiter
+	gone       bool
 }
 
 type entry struct {
@@ -140,15 +140,15 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 	r.mu.Lock()
 	h := r.pods[object.UID]
 	if h == nil {
-		h = &history{kinds: map[kind]*similar{}, fresh: map[about]*allowance{}, lines: rate.NewLimiter(rate.Every(time.Minute/logPerMinute), logBurst)}
+		h = &history{kinds: map[kind]*similarEvents{}, spamLimits: map[subject]*spamLimit{}, logLimit: rate.NewLimiter(rate.Every(time.Minute/logPerMinute), logBurst)}
 		r.pods[object.UID] = h
 	}
-	e := r.addLocked(h, object, news{eventType, reason, short(message, MaxMessage)}, now)
+	e := r.addLocked(h, object, eventContent{eventType, reason, short(message, MaxMessage)}, now)
 	if e == nil {
 		r.mu.Unlock()
 		return
 	}
-	event, level := e.event, h.levelLocked(e, now)
+	event, level := e.event, h.logLevelLocked(e, now)
 	r.changes.Notify()
 	r.mu.Unlock()
 	if object.UID == "" {
@@ -159,14 +159,14 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 		"type", eventType, "reason", reason, "message", short(event.Message, maxLogged), "count", event.Count)
 }
 
-// news is what an event says.
-type news struct{ eventType, reason, message string }
+// eventContent is what an event says.
+type eventContent struct{ eventType, reason, message string }
 
 // addLocked counts a repeat or keeps a new event; nil for one too many.
-func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n news, now time.Time) *entry {
+func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n eventContent, now time.Time) *entry {
 	h.gone = false
 	k := kind{object.Namespace, object.Name, n.eventType, n.reason}
-	combined := h.alikeLocked(k, n.message, now)
+	combined := h.shouldCombineLocked(k, n.message, now)
 	if combined {
 		n.message = short(combinedPrefix+n.message, MaxMessage)
 	}
@@ -186,7 +186,7 @@ func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n news, now 
 		h.events = append(slices.Delete(h.events, i, i+1), e)
 		return e
 	}
-	if !h.allowLocked(about{object.Namespace, object.Name, object.FieldPath}, now) {
+	if !h.allowLocked(subject{object.Namespace, object.Name, object.FieldPath}, now) {
 		r.metrics.discarded.WithLabelValues(discardedSpam).Inc()
 		return nil
 	}
@@ -198,12 +198,12 @@ func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n news, now 
 		r.dropOldestLocked(object.UID, h)
 	}
 	if r.total > r.config.Max {
-		r.makeRoomLocked()
+		r.evictLocked()
 	}
 	return e
 }
 
-func (r *Recorder) event(object v1.ObjectReference, n news, now time.Time) *v1.Event {
+func (r *Recorder) event(object v1.ObjectReference, n eventContent, now time.Time) *v1.Event {
 	return &v1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -224,9 +224,9 @@ func (r *Recorder) event(object v1.ObjectReference, n news, now time.Time) *v1.E
 	}
 }
 
-// Gone says that nothing more happens to a pod: its events are the first to go when
+// ForgetPod says that nothing more happens to a pod: its events are the first to go when
 // another pod needs the room. A later event of the pod takes that back.
-func (r *Recorder) Gone(uid pod.UID) {
+func (r *Recorder) ForgetPod(uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.pods[uid]; h != nil {
@@ -234,22 +234,22 @@ func (r *Recorder) Gone(uid pod.UID) {
 	}
 }
 
-// makeRoomLocked drops the oldest event of pods that are gone, or else of the pod that
+// evictLocked drops the oldest event of pods that are gone, or else of the pod that
 // has most, so that a pod with few events keeps them whatever the others do. Among
 // equals, the oldest event goes.
-func (r *Recorder) makeRoomLocked() {
+func (r *Recorder) evictLocked() {
 	var uid pod.UID
 	var loser *history
 	for u, h := range r.pods {
-		if loser == nil || h.before(loser) {
+		if loser == nil || h.evictsBefore(loser) {
 			uid, loser = u, h
 		}
 	}
 	r.dropOldestLocked(uid, loser)
 }
 
-// before says which of two pods is the first to lose an event.
-func (h *history) before(other *history) bool {
+// evictsBefore says which of two pods is the first to lose an event.
+func (h *history) evictsBefore(other *history) bool {
 	switch {
 	case h.gone != other.gone:
 		return h.gone
@@ -268,14 +268,14 @@ func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
 	}
 }
 
-// levelLocked chooses an event's log level. Warnings warn. Normal events are at Debug,
+// logLevelLocked chooses an event's log level. Warnings warn. Normal events are at Debug,
 // because the code that caused them logs them. Repeats are at Debug for logEvery. A pod
 // that used up its allowance of lines logs at Debug only.
-func (h *history) levelLocked(e *entry, now time.Time) slog.Level {
+func (h *history) logLevelLocked(e *entry, now time.Time) slog.Level {
 	if e.event.Type != v1.EventTypeWarning || now.Sub(e.logged) < logEvery {
 		return slog.LevelDebug
 	}
-	if !h.lines.AllowN(now, 1) {
+	if !h.logLimit.AllowN(now, 1) {
 		return slog.LevelDebug
 	}
 	e.logged = now

@@ -53,7 +53,7 @@ func TestRepeatsAreOneEvent(t *testing.T) {
 func TestOnePodCannotPushOutOthers(t *testing.T) {
 	r := New(Config{Max: 30, MaxPerPod: 20})
 	r.Event(aPod("quiet"), v1.EventTypeNormal, "Started", "once")
-	for i := range newBurst {
+	for i := range spamBurst {
 		r.Event(aPod("loud"), v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), fmt.Sprintf("time %d", i))
 		r.Event(aPod("noisy"), v1.EventTypeWarning, fmt.Sprintf("Reason%d", i), fmt.Sprintf("time %d", i))
 	}
@@ -81,7 +81,7 @@ func TestRemovedPodsMakeRoomFirst(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		record(name, "Started", "Killing")
 		if name != "c" {
-			r.Gone(aPod(name).UID)
+			r.ForgetPod(aPod(name).UID)
 		}
 	}
 	record("new", "Scheduled", "Pulled", "Created", "Started")

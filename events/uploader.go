@@ -24,17 +24,17 @@ type Client interface {
 }
 
 const (
-	// tooOld is when the apiserver itself forgets an event (--event-ttl).
-	tooOld = time.Hour
-	// patience is how long an event of type Normal waits at most while the node is in a
-	// rush; lookAgain is the interval at which the Uploader checks whether the rush is
+	// eventTTL is when the apiserver itself forgets an event (--event-ttl).
+	eventTTL = time.Hour
+	// maxRushDelay is how long an event of type Normal waits at most while the node is in a
+	// rush; rushCheckInterval is the interval at which the Uploader checks whether the rush is
 	// over.
-	patience  = 10 * time.Second
-	lookAgain = time.Second
+	maxRushDelay      = 10 * time.Second
+	rushCheckInterval = time.Second
 )
 
 // uploadRetry is the time between attempts while the apiserver does not answer.
-var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
+var uploadRetry = wake.Backoff{Initial: 500 * time.Millisecond, Max: 10 * time.Second}
 
 // Uploader sends a Recorder's events to an apiserver. It sends the newest version of each,
 // however often it was repeated meanwhile. Create it with NewUploader, and Run it once.
@@ -101,7 +101,7 @@ func (u *Uploader) Run(ctx context.Context) error {
 		} else {
 			delay = 0
 			if waiting {
-				again = time.After(lookAgain)
+				again = time.After(rushCheckInterval)
 			}
 		}
 		select {
@@ -129,10 +129,10 @@ func (u *Uploader) sendAll(ctx context.Context) (waiting bool, err error) {
 		id := e.Namespace + "/" + e.Name
 		there[id] = true
 		// Without a UID it is about a manifest; the apiserver has no pod for that.
-		if e.InvolvedObject.UID == "" || u.sent[id] == e || time.Since(e.LastTimestamp.Time) > tooOld {
+		if e.InvolvedObject.UID == "" || u.sent[id] == e || time.Since(e.LastTimestamp.Time) > eventTTL {
 			continue
 		}
-		if e.Type == v1.EventTypeNormal && time.Since(e.FirstTimestamp.Time) < patience && u.rush() {
+		if e.Type == v1.EventTypeNormal && time.Since(e.FirstTimestamp.Time) < maxRushDelay && u.rush() {
 			waiting = true
 			continue
 		}
@@ -160,7 +160,7 @@ func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
 		err = u.repeat(ctx, e)
 	}
 	if !known || apierrors.IsNotFound(err) {
-		err = u.client.CreateEvent(ctx, u.ofNode(e))
+		err = u.client.CreateEvent(ctx, u.withNodeUID(e))
 		if apierrors.IsAlreadyExists(err) { // an answer was lost
 			err = u.repeat(ctx, e)
 		}
@@ -173,10 +173,10 @@ func (u *Uploader) send(ctx context.Context, e *v1.Event, known bool) error {
 	return err
 }
 
-// ofNode returns an event of the node with the UID of its Node object, by which the event
+// withNodeUID returns an event of the node with the UID of its Node object, by which the event
 // is found (kubernetes/kubernetes#139921; the kubelet of 1.36 gives the name). Until the
 // Node is known, the event keeps the Recorder's UID.
-func (u *Uploader) ofNode(e *v1.Event) *v1.Event {
+func (u *Uploader) withNodeUID(e *v1.Event) *v1.Event {
 	node := u.node()
 	if e.InvolvedObject.Kind != "Node" || node == nil || node.UID == "" || node.Name != e.InvolvedObject.Name {
 		return e

@@ -20,23 +20,23 @@ import (
 const (
 	// period is the time between two looks, upstream's evictionMonitoringPeriod.
 	period = 10 * time.Second
-	// soon is the time until the next look after something was reclaimed: runtimes free
+	// shortPeriod is the time until the next look after something was reclaimed: runtimes free
 	// space after they have answered.
-	soon = time.Second
-	// cleanUp bounds the wait for an evicted pod's end, upstream's podCleanupTimeout.
-	cleanUp = 30 * time.Second
+	shortPeriod = time.Second
+	// podCleanupTimeout bounds the wait for an evicted pod's end, upstream's podCleanupTimeout.
+	podCleanupTimeout = 30 * time.Second
 	// hardGrace is the grace period of a hard eviction, upstream's
 	// immediateEvictionGracePeriodSeconds.
 	hardGrace = time.Second
-	// eventEvery is how often the same attempt is an event.
-	eventEvery = time.Minute
+	// eventInterval is how often the same attempt is an event.
+	eventInterval = time.Minute
 	// emptyReclaimBackoff is the time until something is reclaimed again after there was nothing,
 	// unless a pod was evicted meanwhile. A disk may stay full for long, and listing all images and
 	// containers every ten seconds would find nothing either.
 	emptyReclaimBackoff = 30 * time.Second
-	// measuring bounds the measurement of the pods, reclaiming one call of Reclaim.
-	measuring  = 30 * time.Second
-	reclaiming = 4 * time.Minute
+	// usageTimeout bounds the measurement of the pods, reclaiming one call of Reclaim.
+	usageTimeout   = 30 * time.Second
+	reclaimTimeout = 4 * time.Minute
 )
 
 // Node measures the node and gives back what nobody needs.
@@ -44,8 +44,8 @@ type Node interface {
 	// Observe measures some signals. It leaves out those that it cannot measure, and logs
 	// them.
 	Observe(ctx context.Context, signals []threshold.Signal) Observations
-	// SeparateImages says whether the runtime has a file system of its own.
-	SeparateImages(ctx context.Context) bool
+	// HasDedicatedImageFS says whether the runtime has a file system of its own.
+	HasDedicatedImageFS(ctx context.Context) bool
 	// Reclaim removes the containers of ended pods, and unused images. freed says that it
 	// removed any; the space may be free a moment later. It may block for minutes.
 	Reclaim(ctx context.Context) (freed bool, err error)
@@ -60,8 +60,8 @@ type Pods interface {
 	Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName) Usage
 	// Evict ends a pod; false if it has ended, or may not be evicted. It does not block.
 	Evict(uid pod.UID, e pod.Eviction) bool
-	// Released blocks until a pod no longer uses anything on the node, or ctx ends.
-	Released(ctx context.Context, uid pod.UID)
+	// AwaitReleased blocks until a pod no longer uses anything on the node, or ctx ends.
+	AwaitReleased(ctx context.Context, uid pod.UID)
 }
 
 // Recorder records events of the node.
@@ -82,15 +82,15 @@ type Alarm interface {
 type Config struct {
 	// Thresholds are most urgent first.
 	Thresholds []threshold.Threshold
-	// Transition is how long a condition holds after it was last observed.
-	Transition time.Duration
-	// MaxGrace bounds the grace period of pods that are evicted for a soft threshold;
+	// PressureTransitionPeriod is how long a condition holds after it was last observed.
+	PressureTransitionPeriod time.Duration
+	// MaxPodGracePeriod bounds the grace period of pods that are evicted for a soft threshold;
 	// negative for no bound.
-	MaxGrace time.Duration
-	Node     Node
-	Pods     Pods
-	Recorder Recorder
-	Alarm    Alarm
+	MaxPodGracePeriod time.Duration
+	Node              Node
+	Pods              Pods
+	Recorder          Recorder
+	Alarm             Alarm
 	// Changed is called when the conditions have changed. It must not block.
 	Changed func()
 	Log     *slog.Logger
@@ -109,11 +109,11 @@ type Manager struct {
 	problems   []pod.Problem
 
 	// The rest belongs to Run.
-	state    *state
-	acting   map[v1.ResourceName]time.Time // when the last event about it was recorded
-	nothing  time.Time                     // when there was nothing to reclaim; zero for never
-	nobody   bool                          // it was logged that there is no pod to evict
-	separate bool                          // the images have a file system of their own
+	state                *state
+	lastEventAt          map[v1.ResourceName]time.Time // when the last event about it was recorded
+	nothingReclaimedAt   time.Time                     // when there was nothing to reclaim; zero for never
+	noEvictablePodLogged bool                          // it was logged that there is no pod to evict
+	dedicatedImageFS     bool                          // the images have a file system of their own
 }
 
 // New returns a Manager; nothing is measured before Run.
@@ -126,7 +126,7 @@ func New(cfg Config) *Manager {
 	}
 	return &Manager{
 		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics),
-		state: newState(cfg.Thresholds, cfg.Transition), acting: map[v1.ResourceName]time.Time{},
+		state: newState(cfg.Thresholds, cfg.PressureTransitionPeriod), lastEventAt: map[v1.ResourceName]time.Time{},
 	}
 }
 
@@ -157,36 +157,36 @@ func (m *Manager) Run(ctx context.Context) error {
 		alarm = m.cfg.Alarm.C()
 	}
 	for {
-		wait := m.look(ctx)
+		wait := m.synchronize(ctx)
 		// An alarm that goes off all the time has the node looked at once a second.
-		if !wake.Sleep(ctx, min(wait, soon)) || wait > soon && !wake.Until(ctx, alarm, time.Now().Add(wait-soon)) {
+		if !wake.Sleep(ctx, min(wait, shortPeriod)) || wait > shortPeriod && !wake.Until(ctx, alarm, time.Now().Add(wait-shortPeriod)) {
 			return ctx.Err()
 		}
 	}
 }
 
-// look measures, decides and acts once. It returns the time until the next look.
-func (m *Manager) look(ctx context.Context) time.Duration {
+// synchronize measures, decides and acts once. It returns the time until the next look.
+func (m *Manager) synchronize(ctx context.Context) time.Duration {
 	seen := m.cfg.Node.Observe(ctx, m.state.signals())
 	if ctx.Err() != nil {
 		return period
 	}
 	now := time.Now()
-	d := m.state.next(seen, now)
-	m.tell(d, seen, now)
-	m.arm(seen)
-	if len(d.act) == 0 {
-		m.nobody = false
+	d := m.state.decide(seen, now)
+	m.updateConditions(d, seen, now)
+	m.armAlarm(seen)
+	if len(d.actOn) == 0 {
+		m.noEvictablePodLogged = false
 		return period
 	}
 	relieved := false // the disks
-	for _, t := range d.act {
+	for _, t := range d.actOn {
 		if isDisk(t.Signal) && relieved {
 			continue
 		}
-		m.announce(t, now)
+		m.recordThresholdMet(t, now)
 		if isDisk(t.Signal) {
-			m.separate = m.cfg.Node.SeparateImages(ctx)
+			m.dedicatedImageFS = m.cfg.Node.HasDedicatedImageFS(ctx)
 			freed := false
 			freed, relieved = m.reclaim(ctx, t)
 			switch {
@@ -194,7 +194,7 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 				m.log.Info("node pressure was relieved without evicting pods", "resource", t.Signal.Resource())
 				continue
 			case freed:
-				return soon
+				return shortPeriod
 			}
 		}
 		if m.evict(ctx, t, seen) {
@@ -208,32 +208,32 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 
 func isDisk(s threshold.Signal) bool { return s.Condition() == v1.NodeDiskPressure }
 
-// arm makes the kernel report a shortage of memory before the next look.
-func (m *Manager) arm(seen Observations) {
+// armAlarm makes the kernel report a shortage of memory before the next look.
+func (m *Manager) armAlarm(seen Observations) {
 	if m.cfg.Alarm == nil {
 		return
 	}
 	for i := range m.state.thresholds {
 		t := &m.state.thresholds[i]
 		o, known := seen[t.Signal]
-		if _, met := m.state.since[i]; met || !known || t.Signal.Resource() != v1.ResourceMemory {
+		if _, met := m.state.metSince[i]; met || !known || t.Signal.Resource() != v1.ResourceMemory {
 			continue
 		}
-		limit := t.Value.Of(o.Capacity)
+		limit := t.Value.QuantityOf(o.Capacity)
 		if err := m.cfg.Alarm.Arm(t.Signal, limit.Value()); err != nil {
 			m.log.Debug("the kernel does not tell when memory runs short: it is looked at every 10s", "signal", t.Signal, "error", err)
 		}
 	}
 }
 
-// tell publishes the conditions.
-func (m *Manager) tell(d decision, seen Observations, now time.Time) {
+// updateConditions publishes the conditions.
+func (m *Manager) updateConditions(d decision, seen Observations, now time.Time) {
 	m.mu.Lock()
 	before := m.conditions
 	m.conditions = d.conditions
 	m.problems = m.state.problems(m.problems, d, seen, now)
 	m.mu.Unlock()
-	m.metrics.conditions(d.conditions)
+	m.metrics.setConditions(d.conditions)
 	if slices.Equal(before, d.conditions) {
 		return
 	}
@@ -241,7 +241,7 @@ func (m *Manager) tell(d decision, seen Observations, now time.Time) {
 		is, was := slices.Contains(d.conditions, c), slices.Contains(before, c)
 		switch {
 		case is && !was:
-			m.log.Warn("node is under pressure", "condition", c, "why", strings.Join(reasons(d.met, seen, c), "; "))
+			m.log.Warn("node is under pressure", "condition", c, "why", strings.Join(metReasons(d.met, seen, c), "; "))
 		case was && !is:
 			m.log.Info("node is no longer under pressure", "condition", c)
 		}
@@ -249,29 +249,29 @@ func (m *Manager) tell(d decision, seen Observations, now time.Time) {
 	m.cfg.Changed()
 }
 
-// announce records that something is attempted, at most once a minute.
-func (m *Manager) announce(t *threshold.Threshold, now time.Time) {
+// recordThresholdMet records that something is attempted, at most once a minute.
+func (m *Manager) recordThresholdMet(t *threshold.Threshold, now time.Time) {
 	short := t.Signal.Resource()
-	if last, ok := m.acting[short]; ok && now.Sub(last) < eventEvery {
+	if last, ok := m.lastEventAt[short]; ok && now.Sub(last) < eventInterval {
 		return
 	}
-	m.acting[short] = now
+	m.lastEventAt[short] = now
 	m.cfg.Recorder.NodeEvent(v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", short))
 }
 
 // reclaim gives back what nobody needs on the disk that is full.
 func (m *Manager) reclaim(ctx context.Context, t *threshold.Threshold) (freed, relieved bool) {
-	if m.separate && (t.Signal == threshold.NodeFSAvailable || t.Signal == threshold.NodeFSInodesFree) {
+	if m.dedicatedImageFS && (t.Signal == threshold.NodeFSAvailable || t.Signal == threshold.NodeFSInodesFree) {
 		return false, false // neither images nor layers are there
 	}
-	if !m.nothing.IsZero() && time.Since(m.nothing) < emptyReclaimBackoff {
+	if !m.nothingReclaimedAt.IsZero() && time.Since(m.nothingReclaimedAt) < emptyReclaimBackoff {
 		return false, false
 	}
-	bounded, cancel := context.WithTimeout(ctx, reclaiming)
+	bounded, cancel := context.WithTimeout(ctx, reclaimTimeout)
 	defer cancel()
 	freed, err := m.cfg.Node.Reclaim(bounded)
 	if !freed {
-		m.nothing = time.Now()
+		m.nothingReclaimedAt = time.Now()
 	}
 	if err != nil && ctx.Err() == nil {
 		m.log.Warn("cannot remove everything that nobody needs from a full disk", "error", err)
@@ -283,20 +283,20 @@ func (m *Manager) reclaim(ctx context.Context, t *threshold.Threshold) (freed, r
 func (m *Manager) evict(ctx context.Context, t *threshold.Threshold, seen Observations) bool {
 	pods := slices.DeleteFunc(m.cfg.Pods.Active(), pod.IsCritical)
 	if len(pods) == 0 {
-		m.tellNobody(t)
+		m.logNoEvictablePod(t)
 		return false
 	}
-	bounded, cancel := context.WithTimeout(ctx, measuring)
+	bounded, cancel := context.WithTimeout(ctx, usageTimeout)
 	used := m.cfg.Pods.Usage(bounded, pods, t.Signal.Resource())
 	cancel()
 	if ctx.Err() != nil {
 		return false
 	}
-	rank(pods, t.Signal, m.separate, used)
+	rank(pods, t.Signal, m.dedicatedImageFS, used)
 	m.metrics.age.WithLabelValues(string(t.Signal)).Observe(time.Since(seen[t.Signal].Time).Seconds())
 	for _, p := range pods {
-		why := message(p, used[p.UID], t, seen[t.Signal])
-		grace := m.grace(t, p)
+		why := evictionMessage(p, used[p.UID], t, seen[t.Signal])
+		grace := m.gracePeriod(t, p)
 		evicted := m.cfg.Pods.Evict(p.UID, pod.Eviction{
 			Signal: string(t.Signal), Message: why, Grace: &grace,
 			Condition: &v1.PodCondition{
@@ -306,42 +306,42 @@ func (m *Manager) evict(ctx context.Context, t *threshold.Threshold, seen Observ
 		if !evicted {
 			continue
 		}
-		m.nobody, m.nothing = false, time.Time{} // its containers can be reclaimed
+		m.noEvictablePodLogged, m.nothingReclaimedAt = false, time.Time{} // its containers can be reclaimed
 		m.log.Warn("pod evicted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "signal", t.Signal, "message", why)
-		bounded, cancel := context.WithTimeout(ctx, cleanUp)
-		m.cfg.Pods.Released(bounded, p.UID)
+		bounded, cancel := context.WithTimeout(ctx, podCleanupTimeout)
+		m.cfg.Pods.AwaitReleased(bounded, p.UID)
 		if bounded.Err() != nil && ctx.Err() == nil {
 			m.log.Warn("evicted pod has not ended yet: looking at the node again", "pod", p.Namespace+"/"+p.Name, "uid", p.UID)
 		}
 		cancel()
 		return true
 	}
-	m.tellNobody(t)
+	m.logNoEvictablePod(t)
 	return false
 }
 
-// tellNobody logs once that no pod can be evicted.
-func (m *Manager) tellNobody(t *threshold.Threshold) {
-	if !m.nobody {
-		m.nobody = true
+// logNoEvictablePod logs once that no pod can be evicted.
+func (m *Manager) logNoEvictablePod(t *threshold.Threshold) {
+	if !m.noEvictablePodLogged {
+		m.noEvictablePodLogged = true
 		m.log.Warn("node is under pressure, and no pod may be evicted: those that run are the node's own, or of a system priority", "signal", t.Signal)
 	}
 }
 
-// grace is the grace period of a pod that is evicted.
-func (m *Manager) grace(t *threshold.Threshold, p *v1.Pod) time.Duration {
+// gracePeriod is the grace period of a pod that is evicted.
+func (m *Manager) gracePeriod(t *threshold.Threshold, p *v1.Pod) time.Duration {
 	if t.Hard() {
 		return hardGrace
 	}
 	own := v1.DefaultTerminationGracePeriodSeconds * time.Second
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		own = pod.GraceSeconds(*s)
+		own = pod.GracePeriod(*s)
 	}
 	if s := p.DeletionGracePeriodSeconds; s != nil {
-		own = min(own, pod.GraceSeconds(*s))
+		own = min(own, pod.GracePeriod(*s))
 	}
-	if m.cfg.MaxGrace < 0 {
+	if m.cfg.MaxPodGracePeriod < 0 {
 		return own
 	}
-	return min(own, m.cfg.MaxGrace)
+	return min(own, m.cfg.MaxPodGracePeriod)
 }

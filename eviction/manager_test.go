@@ -62,7 +62,7 @@ func (m *machine) Observe(_ context.Context, signals []threshold.Signal) Observa
 	return o
 }
 
-func (m *machine) SeparateImages(context.Context) bool { return m.separate }
+func (m *machine) HasDedicatedImageFS(context.Context) bool { return m.separate }
 
 func (m *machine) give(n int64) {
 	for s := range m.have {
@@ -124,7 +124,7 @@ func (m *machine) Evict(uid pod.UID, e pod.Eviction) bool {
 	return true
 }
 
-func (m *machine) Released(ctx context.Context, uid pod.UID) {
+func (m *machine) AwaitReleased(ctx context.Context, uid pod.UID) {
 	m.mu.Lock()
 	takes := m.takesLong[string(uid)]
 	m.mu.Unlock()
@@ -175,7 +175,7 @@ func play(t *testing.T, n *machine, s threshold.Settings, script func(m *Manager
 			n.maxGrace = 20 * time.Second
 		}
 		c := Config{
-			Thresholds: thresholds, Transition: 5 * time.Minute, MaxGrace: n.maxGrace, Node: n, Pods: n, Recorder: n,
+			Thresholds: thresholds, PressureTransitionPeriod: 5 * time.Minute, MaxPodGracePeriod: n.maxGrace, Node: n, Pods: n, Recorder: n,
 			Changed: func() { n.mu.Lock(); n.say("changed"); n.mu.Unlock() }, Log: slog.New(slog.NewTextHandler(&n.logged, nil)),
 		}
 		if n.metrics != nil {
@@ -442,7 +442,7 @@ func TestPressureIsAMetric(t *testing.T) {
 	if got, err := testutil.GatherAndCount(reg, "podd_node_pressure"); got != 3 || err != nil {
 		t.Errorf("before the first look %d conditions are told, %v; want three without pressure", got, err)
 	}
-	m.conditions([]v1.NodeConditionType{v1.NodeDiskPressure})
+	m.setConditions([]v1.NodeConditionType{v1.NodeDiskPressure})
 	want := `
 # HELP podd_node_pressure 1 while the node is under the condition of pressure, 0 otherwise.
 # TYPE podd_node_pressure gauge

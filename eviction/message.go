@@ -12,15 +12,15 @@ import (
 	"podd/eviction/threshold"
 )
 
-// message says in the kubelet's words why a pod is evicted (evictionMessage in
+// evictionMessage says in the kubelet's words why a pod is evicted (evictionMessage in
 // pkg/kubelet/eviction/helpers.go): what was short, and which containers used more of it
 // than they request.
-func message(p *v1.Pod, u *stats.PodStats, t *threshold.Threshold, o Observation) string {
+func evictionMessage(p *v1.Pod, u *stats.PodStats, t *threshold.Threshold, o Observation) string {
 	short := t.Signal.Resource()
-	limit := t.Value.Of(o.Capacity)
+	limit := t.Value.QuantityOf(o.Capacity)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %v. ", short)
-	fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", &limit, available(t.Signal, o.Available))
+	fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", &limit, upstreamQuantity(t.Signal, o.Available))
 	if u == nil {
 		return b.String()
 	}
@@ -41,8 +41,8 @@ func message(p *v1.Pod, u *stats.PodStats, t *threshold.Threshold, o Observation
 	return b.String()
 }
 
-// available is the quantity as upstream writes it.
-func available(s threshold.Signal, n int64) *resource.Quantity {
+// upstreamQuantity is the quantity as upstream writes it.
+func upstreamQuantity(s threshold.Signal, n int64) *resource.Quantity {
 	switch s.Resource() {
 	case threshold.ResourceInodes, threshold.ResourcePIDs:
 		return resource.NewQuantity(n, resource.DecimalSI)

@@ -36,9 +36,9 @@ type MeterConfig struct {
 
 // Meter measures what the node has left. It belongs to the Manager's goroutine.
 type Meter struct {
-	cfg      MeterConfig
-	images   string // the images' file system; "" until the runtime has said
-	failures map[string]logonce.Failure
+	cfg       MeterConfig
+	imagesDir string // the images' file system; "" until the runtime has said
+	failures  map[string]logonce.Failure
 }
 
 // NewMeter measures nothing yet.
@@ -46,9 +46,9 @@ func NewMeter(cfg MeterConfig) *Meter {
 	return &Meter{cfg: cfg, failures: map[string]logonce.Failure{}}
 }
 
-// measures are the ways to measure signals: each with the signals that it measures at once, and
+// measurements are the ways to measure signals: each with the signals that it measures at once, and
 // its name in the log.
-var measures = []struct {
+var measurements = []struct {
 	name    string
 	signals []threshold.Signal
 	measure func(m *Meter, ctx context.Context, out Observations, signals []threshold.Signal) error
@@ -63,13 +63,13 @@ var measures = []struct {
 // Observe measures some signals. Those that cannot be measured are missing; the reason is logged once.
 func (m *Meter) Observe(ctx context.Context, signals []threshold.Signal) Observations {
 	out := Observations{}
-	for _, by := range measures {
+	for _, by := range measurements {
 		if !slices.ContainsFunc(signals, func(s threshold.Signal) bool { return slices.Contains(by.signals, s) }) {
 			continue
 		}
 		err := by.measure(m, ctx, out, by.signals)
 		failure := m.failures[by.name]
-		if failure.New(err) {
+		if failure.IsNew(err) {
 			m.cfg.Log.Warn("cannot measure what the node has left: no pod is evicted for it", "what", by.name, "error", err)
 		}
 		m.failures[by.name] = failure
@@ -107,21 +107,21 @@ func (m *Meter) tasks(_ context.Context, out Observations, signals []threshold.S
 func (m *Meter) nodeFS(_ context.Context, out Observations, signals []threshold.Signal) error {
 	fs, err := m.cfg.FS(m.cfg.PodsDir)
 	if err == nil {
-		fileSystem(out, signals, &fs, time.Now())
+		observeFS(out, signals, &fs, time.Now())
 	}
 	return err
 }
 
 func (m *Meter) imageFS(ctx context.Context, out Observations, signals []threshold.Signal) error {
-	if !m.findImages(ctx) {
+	if !m.findImagesDir(ctx) {
 		return nil
 	}
-	fs, err := m.cfg.FS(m.images)
+	fs, err := m.cfg.FS(m.imagesDir)
 	if err != nil {
-		m.images = "" // another disk may be mounted
+		m.imagesDir = "" // another disk may be mounted
 		return err
 	}
-	fileSystem(out, signals, &fs, time.Now())
+	observeFS(out, signals, &fs, time.Now())
 	return nil
 }
 
@@ -130,24 +130,24 @@ func memoryLeft(m kernel.Memory, at time.Time) Observation {
 	return Observation{Available: int64(m.Limit - min(m.Limit, m.WorkingSet)), Capacity: int64(m.Limit), Time: at}
 }
 
-// fileSystem sets both signals of a file system: space and inodes. A file system without inodes
+// observeFS sets both signals of a file system: space and inodes. A file system without inodes
 // of its own (btrfs) has no signal for them.
-func fileSystem(out Observations, signals []threshold.Signal, fs *stats.FsStats, at time.Time) {
+func observeFS(out Observations, signals []threshold.Signal, fs *stats.FsStats, at time.Time) {
 	out[signals[0]] = Observation{Available: int64(*fs.AvailableBytes), Capacity: int64(*fs.CapacityBytes), Time: at}
 	if *fs.Inodes > 0 {
 		out[signals[1]] = Observation{Available: int64(*fs.InodesFree), Capacity: int64(*fs.Inodes), Time: at}
 	}
 }
 
-// findImages asks the runtime where its images are, until it has said so.
-func (m *Meter) findImages(ctx context.Context) bool {
-	if m.images == "" {
-		m.images = m.cfg.ImagesDir(ctx)
+// findImagesDir asks the runtime where its images are, until it has said so.
+func (m *Meter) findImagesDir(ctx context.Context) bool {
+	if m.imagesDir == "" {
+		m.imagesDir = m.cfg.ImagesDir(ctx)
 	}
-	return m.images != ""
+	return m.imagesDir != ""
 }
 
-// SeparateImages compares the file systems of images and pods.
-func (m *Meter) SeparateImages(ctx context.Context) bool {
-	return m.findImages(ctx) && !m.cfg.SameFS(m.images, m.cfg.PodsDir)
+// HasDedicatedImageFS compares the file systems of images and pods.
+func (m *Meter) HasDedicatedImageFS(ctx context.Context) bool {
+	return m.findImagesDir(ctx) && !m.cfg.SameFS(m.imagesDir, m.cfg.PodsDir)
 }

@@ -63,8 +63,8 @@ func TestTheNodeIsMeasured(t *testing.T) {
 	if got := o.Observe(t.Context(), []threshold.Signal{threshold.PIDAvailable}); len(got) != 1 {
 		t.Errorf("got %v", got)
 	}
-	o.images = "/nowhere"
-	if o.SeparateImages(t.Context()) != true {
+	o.imagesDir = "/nowhere"
+	if o.HasDedicatedImageFS(t.Context()) != true {
 		t.Error("images that are elsewhere are on the pods' disk")
 	}
 	if err := os.RemoveAll(o.cfg.PodsDir); err != nil {
@@ -90,7 +90,7 @@ func TestWhatIsLeftIsCountedAsTheKubeletDoes(t *testing.T) {
 	}
 	free, all, none := uint64(7), uint64(70), uint64(0)
 	out := Observations{}
-	fileSystem(out, []threshold.Signal{threshold.NodeFSAvailable, threshold.NodeFSInodesFree}, &stats.FsStats{AvailableBytes: &free, CapacityBytes: &all, InodesFree: &none, Inodes: &none}, at)
+	observeFS(out, []threshold.Signal{threshold.NodeFSAvailable, threshold.NodeFSInodesFree}, &stats.FsStats{AvailableBytes: &free, CapacityBytes: &all, InodesFree: &none, Inodes: &none}, at)
 	if len(out) != 1 || out[threshold.NodeFSAvailable] != (Observation{Available: 7, Capacity: 70, Time: at}) {
 		t.Errorf("without inodes: got %+v", out)
 	}

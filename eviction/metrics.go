@@ -25,14 +25,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while the node is under the condition of pressure, 0 otherwise.",
 		}, []string{"condition"}),
 	}
-	m.conditions(nil)
+	m.setConditions(nil)
 	if reg != nil {
 		reg.MustRegister(m.age, m.pressure)
 	}
 	return m
 }
 
-func (m *metrics) conditions(hold []v1.NodeConditionType) {
+func (m *metrics) setConditions(hold []v1.NodeConditionType) {
 	for _, c := range conditionTypes {
 		value := 0.0
 		if slices.Contains(hold, c) {

@@ -25,11 +25,11 @@ func (s *state) problems(before []pod.Problem, d decision, seen Observations, no
 				p.Since = before[i].Since
 			}
 		}
-		if why := reasons(d.met, seen, c); len(why) > 0 {
+		if why := metReasons(d.met, seen, c); len(why) > 0 {
 			p.Message = strings.Join(why, "; ")
 		} else {
 			p.Message = fmt.Sprintf("there is enough again since %s; this is shown for %s after it was last short (evictionPressureTransitionPeriod)",
-				s.seen[c].UTC().Format(time.RFC3339), s.transition)
+				s.lastObserved[c].UTC().Format(time.RFC3339), s.transition)
 		}
 		all = append(all, p)
 	}
@@ -43,22 +43,22 @@ var hints = map[v1.NodeConditionType]string{
 	v1.NodePIDPressure:    "pods of a cluster are evicted until there is enough; find out what starts so many processes, and set podPidsLimit",
 }
 
-// reasons are the thresholds that are met under a condition.
-func reasons(met []*threshold.Threshold, seen Observations, c v1.NodeConditionType) []string {
+// metReasons are the thresholds that are met under a condition.
+func metReasons(met []*threshold.Threshold, seen Observations, c v1.NodeConditionType) []string {
 	var all []string
 	for _, t := range met {
 		if t.Signal.Condition() != c {
 			continue
 		}
 		o := seen[t.Signal]
-		limit := t.Value.Of(o.Capacity)
+		limit := t.Value.QuantityOf(o.Capacity)
 		all = append(all, fmt.Sprintf("%s is %s of %s, below the threshold of %s", t.Signal,
-			human(t.Signal, o.Available), human(t.Signal, o.Capacity), human(t.Signal, limit.Value())))
+			formatAmount(t.Signal, o.Available), formatAmount(t.Signal, o.Capacity), formatAmount(t.Signal, limit.Value())))
 	}
 	return all
 }
 
-func human(s threshold.Signal, n int64) string {
+func formatAmount(s threshold.Signal, n int64) string {
 	switch s.Resource() {
 	case threshold.ResourceInodes, threshold.ResourcePIDs:
 		return fmt.Sprint(n)

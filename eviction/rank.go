@@ -16,17 +16,17 @@ import (
 // Usage is what pods use, by UID. A pod that is missing in it could not be measured.
 type Usage map[pod.UID]*stats.PodStats
 
-// part is the part of a pod's storage that counts.
-type part int
+// storageParts is the part of a pod's storage that counts.
+type storageParts int
 
 const (
-	layers part = 1 << iota
+	layers storageParts = 1 << iota
 	logs
 	localVolumes
 )
 
 // partsOf returns the parts of a pod's storage that are on the file system of a signal.
-func partsOf(s threshold.Signal, separateImages bool) part {
+func partsOf(s threshold.Signal, separateImages bool) storageParts {
 	switch {
 	case !separateImages:
 		return layers | logs | localVolumes
@@ -41,7 +41,7 @@ func partsOf(s threshold.Signal, separateImages bool) part {
 // first pods that use more than they request, or that have an unknown usage, then those of
 // low priority, then those that use most above their request. No pod requests processes.
 func rank(pods []*v1.Pod, s threshold.Signal, separateImages bool, used Usage) {
-	takes := func(p *v1.Pod, u *stats.PodStats) resource.Quantity { return using(p, u, s, separateImages) }
+	takes := func(p *v1.Pod, u *stats.PodStats) resource.Quantity { return podUsage(p, u, s, separateImages) }
 	excess := func(p *v1.Pod, u *stats.PodStats) resource.Quantity {
 		q := takes(p, u)
 		if r := s.Resource(); r == threshold.ResourceInodes {
@@ -110,8 +110,8 @@ func request(p *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return q
 }
 
-// using returns how much a pod uses of a signal's resource.
-func using(p *v1.Pod, u *stats.PodStats, s threshold.Signal, separateImages bool) resource.Quantity {
+// podUsage returns how much a pod uses of a signal's resource.
+func podUsage(p *v1.Pod, u *stats.PodStats, s threshold.Signal, separateImages bool) resource.Quantity {
 	switch s.Resource() {
 	case v1.ResourceMemory:
 		return memoryOf(u.Memory)

@@ -156,7 +156,7 @@ func TestWhichPodIsEvictedFirst(t *testing.T) {
 
 func TestWhyAPodIsEvictedIsSaidInTheKubeletsWords(t *testing.T) {
 	half := func(s threshold.Signal) *threshold.Threshold {
-		return &threshold.Threshold{Signal: s, Value: threshold.Value{Part: 0.5}}
+		return &threshold.Threshold{Signal: s, Value: threshold.Value{Percentage: 0.5}}
 	}
 	amount := resource.MustParse("100Mi")
 	pods := resource.MustParse("32Mi")
@@ -193,7 +193,7 @@ func TestWhyAPodIsEvictedIsSaidInTheKubeletsWords(t *testing.T) {
 		{half(threshold.NodeFSInodesFree), 7, 2048, aPod("web", layer(2*mib, 3), logged(mib, 1)), "The node was low on resource: inodes. Threshold quantity: 1Ki, available: 7. "},
 		{half(threshold.PIDAvailable), 1000, 2000, aPod("web", unmeasured()), "The node was low on resource: pids. Threshold quantity: 1k, available: 1k. "},
 	} {
-		if got := message(tc.pod.pod, tc.pod.used, tc.t, Observation{Available: tc.have, Capacity: tc.of}); got != tc.want {
+		if got := evictionMessage(tc.pod.pod, tc.pod.used, tc.t, Observation{Available: tc.have, Capacity: tc.of}); got != tc.want {
 			t.Errorf("got  %s\nwant %s", got, tc.want)
 		}
 	}

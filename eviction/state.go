@@ -24,19 +24,19 @@ type state struct {
 	thresholds []threshold.Threshold
 	transition time.Duration
 
-	// since is when each threshold, by its index, was first met; those that are not met
+	// metSince is when each threshold, by its index, was first met; those that are not met
 	// are missing. unresolved are the thresholds that podd acted on, until MinReclaim is
 	// available, too.
-	since      map[int]time.Time
+	metSince   map[int]time.Time
 	unresolved map[int]bool
-	// seen is when each condition was last observed.
-	seen map[v1.NodeConditionType]time.Time
+	// lastObserved is when each condition was last observed.
+	lastObserved map[v1.NodeConditionType]time.Time
 }
 
 func newState(thresholds []threshold.Threshold, transition time.Duration) *state {
 	return &state{
 		thresholds: thresholds, transition: transition,
-		since: map[int]time.Time{}, unresolved: map[int]bool{}, seen: map[v1.NodeConditionType]time.Time{},
+		metSince: map[int]time.Time{}, unresolved: map[int]bool{}, lastObserved: map[v1.NodeConditionType]time.Time{},
 	}
 }
 
@@ -47,14 +47,14 @@ var conditionTypes = []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPr
 type decision struct {
 	// met are the thresholds that are met; act are those among them that call for
 	// something to be done, most urgent first.
-	met, act []*threshold.Threshold
+	met, actOn []*threshold.Threshold
 	// conditions hold, also those that were observed within the transition period.
 	conditions []v1.NodeConditionType
 }
 
-// next decides about new observations. A threshold without an observation is not met. The
+// decide decides about new observations. A threshold without an observation is not met. The
 // order of the steps is that of upstream's synchronize.
-func (s *state) next(o Observations, now time.Time) (d decision) {
+func (s *state) decide(o Observations, now time.Time) (d decision) {
 	since, unresolved := map[int]time.Time{}, map[int]bool{}
 	for i := range s.thresholds {
 		t := &s.thresholds[i]
@@ -62,21 +62,21 @@ func (s *state) next(o Observations, now time.Time) (d decision) {
 		if !known || !t.Met(seen.Available, seen.Capacity, s.unresolved[i]) {
 			continue
 		}
-		first, before := s.since[i]
+		first, before := s.metSince[i]
 		if !before {
 			first = now
 		}
 		since[i] = first
-		s.seen[t.Signal.Condition()] = now
+		s.lastObserved[t.Signal.Condition()] = now
 		d.met = append(d.met, t)
-		if now.Sub(first) >= t.Grace {
+		if now.Sub(first) >= t.GracePeriod {
 			unresolved[i] = true
-			d.act = append(d.act, t)
+			d.actOn = append(d.actOn, t)
 		}
 	}
-	s.since, s.unresolved = since, unresolved
+	s.metSince, s.unresolved = since, unresolved
 	for _, c := range conditionTypes {
-		if at, ok := s.seen[c]; ok && (now.Equal(at) || now.Sub(at) < s.transition) {
+		if at, ok := s.lastObserved[c]; ok && (now.Equal(at) || now.Sub(at) < s.transition) {
 			d.conditions = append(d.conditions, c)
 		}
 	}

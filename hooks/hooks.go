@@ -104,7 +104,7 @@ func (r *Runner) sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		r.metrics.sleepCut.Inc()
+		r.metrics.sleepTerminatedEarly.Inc()
 		return errors.New("container terminated before sleep hook finished")
 	}
 }

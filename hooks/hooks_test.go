@@ -100,7 +100,7 @@ func TestSleep(t *testing.T) {
 		defer cancel()
 		expectError(t, "cut short", r.Run(ctx, req), `Sleep lifecycle hook (3600) for Container "web" in Pod "shop_default(u1)" failed - error: `+
 			`container terminated before sleep hook finished`)
-		if got := testutil.ToFloat64(r.metrics.sleepCut); got != 1 {
+		if got := testutil.ToFloat64(r.metrics.sleepTerminatedEarly); got != 1 {
 			t.Errorf("got %v sleeps cut short, want 1", got)
 		}
 		req.Handler.Sleep.Seconds = 9999999999 // more than a duration holds

@@ -7,7 +7,7 @@ import (
 
 // metrics has upstream's names (pkg/kubelet/metrics/metrics.go).
 type metrics struct {
-	fallbacks, sleepCut prometheus.Counter
+	fallbacks, sleepTerminatedEarly prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -15,7 +15,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		fallbacks: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total",
 			Help: "Lifecycle handlers that asked for https and were answered over http."}),
-		sleepCut: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
+		sleepTerminatedEarly: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
 			Help: "Sleeps of lifecycle handlers that were cut short."}),
 	}
 }

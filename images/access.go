@@ -13,12 +13,12 @@ import (
 // Records say who may use the images of the node. *records.Store implements them. No method
 // may block for long.
 type Records interface {
-	Begin(image string) error
-	Pulled(image, id string, by *pod.RegistryAuth)
-	Failed(image string)
-	May(image, id string, own func() []pod.RegistryAuth) bool
-	Interrupted() []string
-	Arrived(image, id string) error
+	RecordPullIntent(image string) error
+	RecordImagePulled(image, id string, by *pod.RegistryAuth)
+	RecordImagePullFailed(image string)
+	MayUse(image, id string, own func() []pod.RegistryAuth) bool
+	InterruptedPulls() []string
+	RecordInterruptedPull(image, id string) error
 }
 
 // mayUse reports whether a pod may use an image that is on the node. If not, unknown names
@@ -30,17 +30,17 @@ func (l *Puller) mayUse(ctx context.Context, a request, ref string, img *pod.Ima
 	if l.cfg.Records == nil {
 		return true, nil, nil
 	}
-	may = l.cfg.Records.May(ref, img.ID, func() (own []pod.RegistryAuth) {
+	may = l.cfg.Records.MayUse(ref, img.ID, func() (own []pod.RegistryAuth) {
 		if l.cfg.Keyring != nil {
-			own, unknown = l.cfg.Keyring.Own(ref, a.pod)
+			own, unknown = l.cfg.Keyring.PodCredentials(ref, a.pod)
 		}
 		return own
 	})
 	if may || unknown == nil {
 		return may, nil, nil
 	}
-	if l.cfg.HasUsed != nil {
-		may, err = l.cfg.HasUsed(ctx, a.key.uid, img.ID)
+	if l.cfg.PodUsedImage != nil {
+		may, err = l.cfg.PodUsedImage(ctx, a.key.uid, img.ID)
 	}
 	return may, unknown, err
 }
@@ -50,9 +50,9 @@ func (l *Puller) mayUse(ctx context.Context, a request, ref string, img *pod.Ima
 func (l *Puller) awaitSecrets(a request, unknown error) pod.ImageState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st := waitingState(l.wantLocked(a).reported)
-	if !pod.IsAwaited(unknown) {
-		st = pod.ImageState{Reason: pod.ReasonContainerCreating, Message: bounded(fmt.Sprintf("Waiting for the credentials to use image %q: %v", a.image, unknown))}
+	st := waitingState(l.pendingLocked(a).reported)
+	if !pod.IsObjectPending(unknown) {
+		st = pod.ImageState{Reason: pod.ReasonContainerCreating, Message: truncateMessage(fmt.Sprintf("Waiting for the credentials to use image %q: %v", a.image, unknown))}
 	}
 	st.RetryAt = time.Now().Add(inspectRetry)
 	return st
@@ -63,45 +63,45 @@ func (l *Puller) awaitSecrets(a request, unknown error) pod.ImageState {
 // presence must not show.
 func (l *Puller) pullPresent(a request, ref string) pod.ImageState {
 	if a.policy == v1.PullNever {
-		l.metrics.asked(a.policy, "true", "true")
-		return l.absent(a)
+		l.metrics.countRequest(a.policy, "true", "true")
+		return l.neverPullState(a)
 	}
 	return l.pull(a, ref, "true")
 }
 
-// begin records that a pull begins. It returns a function that records the end: with the
+// recordPullIntent records that a pull begins. It returns a function that records the end: with the
 // image, or nil if there is none, and with the credentials that were used. An image that an
 // archive of the image directory holds is not pulled.
-func (l *Puller) begin(ref string) (ended func(img *pod.Image, by *pod.RegistryAuth), err error) {
-	if l.cfg.Records == nil || l.cfg.Archives != nil && l.cfg.Archives.Holds(ref) {
+func (l *Puller) recordPullIntent(ref string) (ended func(img *pod.Image, by *pod.RegistryAuth), err error) {
+	if l.cfg.Records == nil || l.cfg.Archives != nil && l.cfg.Archives.HasImage(ref) {
 		return func(*pod.Image, *pod.RegistryAuth) {}, nil
 	}
-	if err := l.cfg.Records.Begin(ref); err != nil {
+	if err := l.cfg.Records.RecordPullIntent(ref); err != nil {
 		return nil, err
 	}
 	return func(img *pod.Image, by *pod.RegistryAuth) {
 		if img == nil {
-			l.cfg.Records.Failed(ref)
+			l.cfg.Records.RecordImagePullFailed(ref)
 			return
 		}
-		l.cfg.Records.Pulled(ref, img.ID, by)
+		l.cfg.Records.RecordImagePulled(ref, img.ID, by)
 	}, nil
 }
 
-// adopt records, once, the images that an earlier podd began to pull and that are there: no
+// recordInterruptedPulls records, once, the images that an earlier podd began to pull and that are there: no
 // pod may use them by this name or any other without its credentials. The error comes from
 // a runtime that does not respond.
-func (l *Puller) adopt(ctx context.Context) error {
+func (l *Puller) recordInterruptedPulls(ctx context.Context) error {
 	if l.cfg.Records == nil {
 		return nil
 	}
 	l.mu.Lock()
-	done := l.adopted
+	done := l.interruptedRecorded
 	l.mu.Unlock()
 	if done {
 		return nil
 	}
-	for _, image := range l.cfg.Records.Interrupted() {
+	for _, image := range l.cfg.Records.InterruptedPulls() {
 		img, err := l.cfg.Runtime.ImageStatus(ctx, image)
 		if err != nil {
 			return err
@@ -109,12 +109,12 @@ func (l *Puller) adopt(ctx context.Context) error {
 		if img == nil {
 			continue
 		}
-		if err := l.cfg.Records.Arrived(image, img.ID); err != nil {
+		if err := l.cfg.Records.RecordInterruptedPull(image, img.ID); err != nil {
 			l.log.Warn("cannot record an image that was being pulled when podd ended", "image", image, "error", err)
 		}
 	}
 	l.mu.Lock()
-	l.adopted = true
+	l.interruptedRecorded = true
 	l.mu.Unlock()
 	return nil
 }

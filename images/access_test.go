@@ -37,7 +37,7 @@ var ofOwner = map[string][]pod.RegistryAuth{"owner": {{Username: "right", Source
 
 func withKeys(t *testing.T, k keys, of *records.Store, used func(context.Context, pod.UID, string) (bool, error), test func(t *testing.T, b *bench)) {
 	t.Helper()
-	inBubble(t, PullConfig{Keyring: k, Records: of, HasUsed: used}, func(t *testing.T, b *bench) {
+	inBubble(t, PullConfig{Keyring: k, Records: of, PodUsedImage: used}, func(t *testing.T, b *bench) {
 		b.cfg.Runtime = authRuntime{b.rt, "right"}
 		test(t, b)
 	})
@@ -94,8 +94,8 @@ func TestAPresentImageIsNotPulledWhileThePodsSecretIsNotKnown(t *testing.T) {
 		}
 		pulls := len(b.rt.pulled())
 		for why, message := range map[error]string{
-			fmt.Errorf("secret %q is not known yet: %w", "s", pod.ErrAwaited):              "",
-			fmt.Errorf("secret %q %w", "s", pod.Unknown(errors.New("connection refused"))): `Waiting for the credentials to use image "reg.test/app:1": secret "s" connection refused`,
+			fmt.Errorf("secret %q is not known yet: %w", "s", pod.ErrObjectPending):                     "",
+			fmt.Errorf("secret %q %w", "s", pod.APIServerUnavailable(errors.New("connection refused"))): `Waiting for the credentials to use image "reg.test/app:1": secret "s" connection refused`,
 		} {
 			unknown = why
 			for _, policy := range []v1.PullPolicy{v1.PullIfNotPresent, v1.PullNever} {
@@ -140,7 +140,7 @@ func TestAnImageThatWasOnTheNodeIsEverybodys(t *testing.T) {
 
 func TestThePullThatWasInterruptedLeavesItsImageToNobody(t *testing.T) {
 	root := t.TempDir()
-	if err := newRecords(t, root).Begin("reg.test/app:1"); err != nil { // and that podd was killed
+	if err := newRecords(t, root).RecordPullIntent("reg.test/app:1"); err != nil { // and that podd was killed
 		t.Fatal(err)
 	}
 	withRecords(t, newRecords(t, root), func(t *testing.T, b *bench) {

@@ -29,7 +29,7 @@ type shelf struct {
 	missing []string // guarded by mu
 }
 
-func (s *shelf) Missing(ref string) {
+func (s *shelf) ReportMissing(ref string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missing = append(s.missing, ref)
@@ -47,7 +47,7 @@ func (s *shelf) WaitBriefly(ctx context.Context) error {
 	return nil
 }
 
-func (s *shelf) Holds(ref string) bool { return s.holds[ref] }
+func (s *shelf) HasImage(ref string) bool { return s.holds[ref] }
 
 func (s *shelf) Importing() bool { return s.importing.Load() }
 
@@ -151,17 +151,17 @@ func TestAnImageThatIsBeingImportedIsNotToldToBeAbsent(t *testing.T) {
 			s.importing.Store(false)
 		}, "Normal Pulled"},
 		"no archive has it": {func(s *shelf, _ *bench) { s.importing.Store(false) }, "Warning ErrImageNeverPull"},
-		"an import hangs":   {func(*shelf, *bench) { time.Sleep(importPatience) }, "Warning ErrImageNeverPull"},
+		"an import hangs":   {func(*shelf, *bench) { time.Sleep(importTimeout) }, "Warning ErrImageNeverPull"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &shelf{}
 			s.importing.Store(true)
 			inBubble(t, PullConfig{Archives: s}, func(t *testing.T, b *bench) {
 				for range 3 {
-					if st := b.ask(t, "p", image, v1.PullNever); st.Ready || st.Reason != pod.ReasonContainerCreating || time.Until(st.RetryAt) != importLook {
+					if st := b.ask(t, "p", image, v1.PullNever); st.Ready || st.Reason != pod.ReasonContainerCreating || time.Until(st.RetryAt) != importPollInterval {
 						t.Errorf("while archives are imported: got %+v", st)
 					}
-					time.Sleep(importLook)
+					time.Sleep(importPollInterval)
 				}
 				if len(b.notes.events) > 0 {
 					t.Errorf("got events %q", b.notes.events)

@@ -14,7 +14,7 @@ import (
 
 // request is a container's request for one image.
 type request struct {
-	key    wantKey
+	key    imageKey
 	pod    *v1.Pod
 	image  string
 	policy v1.PullPolicy
@@ -32,9 +32,9 @@ func requestsOf(p *v1.Pod, c *v1.Container) []request {
 			continue
 		}
 		asked[name] = true
-		out = append(out, request{wantKey{p.UID, c.Name, name}, p, source.Reference, source.PullPolicy})
+		out = append(out, request{imageKey{p.UID, c.Name, name}, p, source.Reference, source.PullPolicy})
 	}
-	return append(out, request{wantKey{p.UID, c.Name, ""}, p, c.Image, c.ImagePullPolicy})
+	return append(out, request{imageKey{p.UID, c.Name, ""}, p, c.Image, c.ImagePullPolicy})
 }
 
 func imageVolume(p *v1.Pod, name string) *v1.ImageVolumeSource {
@@ -70,7 +70,7 @@ func (l *Puller) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.Im
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, a := range requests {
-			l.dropWantLocked(a.key, errNobodyWaits)
+			l.dropPendingLocked(a.key, errNobodyWaits)
 		}
 	}
 	return out, nil
@@ -127,9 +127,9 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 	ref, err := imageref.WithTag(a.image)
 	if err != nil {
 		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", a.image, err)
-		return l.settle(a, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
+		return l.reportState(a, pod.ImageState{Reason: pod.ReasonInvalidImageName, Message: msg}, "InspectFailed", msg), nil
 	}
-	if st, ok := l.recall(ctx, a); ok {
+	if st, ok := l.pullState(ctx, a); ok {
 		return st, nil
 	}
 	if a.policy == v1.PullAlways {
@@ -142,9 +142,9 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 		return pod.ImageState{}, fmt.Errorf("look up image %q: %w", a.image, err)
 	case err != nil:
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", a.image, err)
-		return l.settle(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: bounded(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
+		return l.reportState(a, pod.ImageState{Reason: pod.ReasonImageInspectError, Message: truncateMessage(msg), RetryAt: time.Now().Add(inspectRetry)}, "InspectFailed", msg), nil
 	case img != nil:
-		if err := l.adopt(ctx); err != nil {
+		if err := l.recordInterruptedPulls(ctx); err != nil {
 			return pod.ImageState{}, fmt.Errorf("look up images that were being pulled: %w", err)
 		}
 		may, unknown, err := l.mayUse(ctx, a, ref, img)
@@ -156,8 +156,8 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 		case !may:
 			return l.pullPresent(a, ref), nil
 		}
-		l.found(a, img)
-		l.metrics.asked(a.policy, "true", "false")
+		l.recordPresent(a, img)
+		l.metrics.countRequest(a.policy, "true", "false")
 		l.event(a.pod, a.key, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", a.image))
 		return readyState(img), nil
 	case a.policy == v1.PullNever:
@@ -166,8 +166,8 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 				return st, nil
 			}
 		}
-		l.metrics.asked(a.policy, "false", "unknown")
-		return l.absent(a), nil
+		l.metrics.countRequest(a.policy, "false", "unknown")
+		return l.neverPullState(a), nil
 	}
 	return l.pull(a, ref, "false"), nil
 }
@@ -178,38 +178,38 @@ func (l *Puller) ensureOne(ctx context.Context, a request) (pod.ImageState, erro
 func (l *Puller) awaitImport(a request) (st pod.ImageState, wait bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w, now := l.wantLocked(a), time.Now()
-	if w.awaiting.IsZero() {
-		w.awaiting = now
+	w, now := l.pendingLocked(a), time.Now()
+	if w.importWaitSince.IsZero() {
+		w.importWaitSince = now
 	}
-	if w.reported.Reason != "" || now.Sub(w.awaiting) >= importPatience {
+	if w.reported.Reason != "" || now.Sub(w.importWaitSince) >= importTimeout {
 		return st, false
 	}
 	st = waitingState(w.reported)
-	st.RetryAt = now.Add(importLook)
+	st.RetryAt = now.Add(importPollInterval)
 	return st, true
 }
 
-// absent returns the state of an image that is missing and must not be pulled.
-func (l *Puller) absent(a request) pod.ImageState {
+// neverPullState returns the state of an image that is missing and must not be pulled.
+func (l *Puller) neverPullState(a request) pod.ImageState {
 	msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.image)
-	return l.settle(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg)
+	return l.reportState(a, pod.ImageState{Reason: pod.ReasonErrImageNeverPull, Message: msg, RetryAt: time.Now().Add(inspectRetry)}, pod.ReasonErrImageNeverPull, msg)
 }
 
-// recall returns the state of a pull in progress or a finished pull.
-func (l *Puller) recall(ctx context.Context, a request) (pod.ImageState, bool) {
+// pullState returns the state of a pull in progress or a finished pull.
+func (l *Puller) pullState(ctx context.Context, a request) (pod.ImageState, bool) {
 	l.mu.Lock()
-	w := l.wants[a.key]
+	w := l.pending[a.key]
 	switch {
 	case w == nil:
 		l.mu.Unlock()
 		return pod.ImageState{}, false
 	case w.image != a.image: // an in-place update of the image
-		l.dropWantLocked(a.key, errNobodyWaits)
+		l.dropPendingLocked(a.key, errNobodyWaits)
 		l.mu.Unlock()
 		return pod.ImageState{}, false
 	case w.op != nil:
-		st, busy := waitingState(w.reported), l.busyLocked(w.op)
+		st, busy := waitingState(w.reported), l.pullProgressLocked(w.op)
 		l.mu.Unlock()
 		return l.withProgress(ctx, st, a.image, busy), true
 	case w.done == nil:
@@ -226,23 +226,23 @@ func (l *Puller) recall(ctx context.Context, a request) (pod.ImageState, bool) {
 	w.reported = pod.ImageState{Reason: reason, Message: msg, RetryAt: r.retryAt}
 	st := w.reported
 	l.mu.Unlock()
-	l.failed(a, reason)
+	l.recordFailed(a, reason)
 	return st, true
 }
 
 // pull joins or starts a pull, or returns the back-off.
 func (l *Puller) pull(a request, ref, present string) pod.ImageState {
 	l.mu.Lock()
-	w := l.wantLocked(a)
+	w := l.pendingLocked(a)
 	if b, ok := l.backoff[backoffKey{a.key.uid, a.image}]; ok && time.Now().Before(b.until()) {
 		msg := fmt.Sprintf("Back-off pulling image %q", a.image)
 		first := w.reported.Reason != pod.ReasonImagePullBackOff || !w.reported.RetryAt.Equal(b.until())
-		w.reported = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: bounded(msg + ": " + b.message), RetryAt: b.until()}
+		w.reported = pod.ImageState{Reason: pod.ReasonImagePullBackOff, Message: truncateMessage(msg + ": " + b.message), RetryAt: b.until()}
 		st := w.reported
 		l.mu.Unlock()
 		if first {
 			l.event(a.pod, a.key, v1.EventTypeNormal, "BackOff", msg)
-			l.failed(a, pod.ReasonImagePullBackOff)
+			l.recordFailed(a, pod.ReasonImagePullBackOff)
 		}
 		return st
 	}
@@ -252,45 +252,45 @@ func (l *Puller) pull(a request, ref, present string) pod.ImageState {
 		st.RetryAt = time.Now().Add(progressAfter)
 	}
 	l.mu.Unlock()
-	l.metrics.asked(a.policy, present, "true")
+	l.metrics.countRequest(a.policy, present, "true")
 	l.event(a.pod, a.key, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", a.image))
 	l.wake() // last, so that no result precedes its Pulling event
 	return st
 }
 
-// settle records a state that no pull will change, and emits its event once.
-func (l *Puller) settle(a request, st pod.ImageState, event, msg string) pod.ImageState {
+// reportState records a state that no pull will change, and emits its event once.
+func (l *Puller) reportState(a request, st pod.ImageState, event, msg string) pod.ImageState {
 	l.mu.Lock()
-	w := l.wantLocked(a)
+	w := l.pendingLocked(a)
 	first := w.reported.Reason != st.Reason || w.reported.Message != st.Message
 	w.reported = st
 	l.mu.Unlock()
 	if first {
-		l.event(a.pod, a.key, v1.EventTypeWarning, event, bounded(msg))
-		l.failed(a, st.Reason)
+		l.event(a.pod, a.key, v1.EventTypeWarning, event, truncateMessage(msg))
+		l.recordFailed(a, st.Reason)
 	}
 	return st
 }
 
-// found records a present image.
-func (l *Puller) found(a request, img *pod.Image) {
+// recordPresent records a present image.
+func (l *Puller) recordPresent(a request, img *pod.Image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wantLocked(a).done = &result{image: img}
+	l.pendingLocked(a).done = &result{image: img}
 }
 
-func (l *Puller) wantLocked(a request) *want {
-	w := l.wants[a.key]
+func (l *Puller) pendingLocked(a request) *pendingImage {
+	w := l.pending[a.key]
 	if w == nil {
-		w = &want{pod: a.pod, image: a.image}
-		l.wants[a.key] = w
+		w = &pendingImage{pod: a.pod, image: a.image}
+		l.pending[a.key] = w
 	}
 	return w
 }
 
-// failed emits the event that a container cannot be created. It does not matter whether the
+// recordFailed emits the event that a container cannot be created. It does not matter whether the
 // image is the container's own or a volume's.
-func (l *Puller) failed(a request, reason string) {
+func (l *Puller) recordFailed(a request, reason string) {
 	if l.cfg.Recorder != nil {
 		l.cfg.Recorder.ContainerEvent(a.pod, a.key.container, v1.EventTypeWarning, "Failed", "Error: "+reason)
 	}
@@ -298,7 +298,7 @@ func (l *Puller) failed(a request, reason string) {
 
 // event emits an event for a container's image, or for a volume's, which the kubelet
 // attributes to the pod.
-func (l *Puller) event(p *v1.Pod, key wantKey, eventType, reason, message string) {
+func (l *Puller) event(p *v1.Pod, key imageKey, eventType, reason, message string) {
 	switch {
 	case l.cfg.Recorder == nil:
 	case key.volume != "":

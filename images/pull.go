@@ -24,9 +24,9 @@ var (
 	errStopping    = errors.New("podd is stopping")
 )
 
-// opKey identifies a pull. A pod with its own Secrets, or with a service account that gives
+// pullKey identifies a pull. A pod with its own Secrets, or with a service account that gives
 // plugins credentials, may have credentials that others lack, so it must not pull for them.
-type opKey struct{ ref, secrets, account string }
+type pullKey struct{ ref, secrets, account string }
 
 // secretsOf identifies the Secrets that a pod's pulls use; empty if they use only the
 // node's credentials.
@@ -43,27 +43,27 @@ func secretsOf(p *v1.Pod) string {
 	return p.Namespace + "/" + strings.Join(names, ",")
 }
 
-// op is one pull, from the queue to its end.
-type op struct {
-	key      opKey
-	registry string
-	wanted   map[wantKey]*want
-	asked    time.Time
-	started  time.Time               // zero while it is in the queue
-	cancel   context.CancelCauseFunc // nil while it is in the queue
-	dropped  error                   // why the last container lost interest; nil while one is interested
-	// slotless says that it took long and gave its slot to another. overdue is the timer
+// pullOp is one pull, from the queue to its end.
+type pullOp struct {
+	key         pullKey
+	registry    string
+	waiters     map[imageKey]*pendingImage
+	requestedAt time.Time
+	started     time.Time               // zero while it is in the queue
+	cancel      context.CancelCauseFunc // nil while it is in the queue
+	cancelCause error                   // why the last container lost interest; nil while one is interested
+	// slotReleased says that it took long and gave its slot to another. overdue is the timer
 	// for that; nil if pulls keep their slots.
-	slotless bool
-	overdue  *time.Timer
+	slotReleased bool
+	slotTimer    *time.Timer
 }
 
 const (
-	// longPull is the time after which a pull gives up its slot.
-	longPull = 30 * time.Second
-	// longPulls bounds all pulls together, as a multiple of MaxParallel and
+	// longPullAfter is the time after which a pull gives up its slot.
+	longPullAfter = 30 * time.Second
+	// longPullFactor bounds all pulls together, as a multiple of MaxParallel and
 	// MaxPerRegistry.
-	longPulls = 4
+	longPullFactor = 4
 )
 
 // result is the outcome of a pull.
@@ -75,45 +75,45 @@ type result struct {
 }
 
 // joinLocked adds a container to those that wait for a pull of the reference.
-func (l *Puller) joinLocked(key wantKey, w *want, ref string) {
-	k := opKey{ref: ref}
+func (l *Puller) joinLocked(key imageKey, w *pendingImage, ref string) {
+	k := pullKey{ref: ref}
 	if l.cfg.Keyring != nil {
-		k.secrets, k.account = secretsOf(w.pod), l.cfg.Keyring.ByAccount(ref, w.pod)
+		k.secrets, k.account = secretsOf(w.pod), l.cfg.Keyring.ServiceAccountFor(ref, w.pod)
 	}
-	o := l.ops[k]
+	o := l.pulls[k]
 	if o == nil {
-		o = &op{key: k, registry: imageref.Registry(ref), wanted: map[wantKey]*want{}, asked: time.Now()}
-		l.ops[k] = o
+		o = &pullOp{key: k, registry: imageref.Registry(ref), waiters: map[imageKey]*pendingImage{}, requestedAt: time.Now()}
+		l.pulls[k] = o
 		l.queue = append(l.queue, o)
 		l.metrics.waiting.Set(float64(len(l.queue)))
 	}
-	o.wanted[key] = w
+	o.waiters[key] = w
 	w.op = o
 }
 
-// dropWantLocked removes a container's interest, and cancels the pull with the last
+// dropPendingLocked removes a container's interest, and cancels the pull with the last
 // one, for the reason given.
-func (l *Puller) dropWantLocked(key wantKey, why error) {
-	w := l.wants[key]
+func (l *Puller) dropPendingLocked(key imageKey, why error) {
+	w := l.pending[key]
 	if w == nil {
 		return
 	}
-	delete(l.wants, key)
+	delete(l.pending, key)
 	o := w.op
 	if o == nil {
 		return
 	}
-	delete(o.wanted, key)
-	if len(o.wanted) > 0 {
+	delete(o.waiters, key)
+	if len(o.waiters) > 0 {
 		return
 	}
 	// A later request starts a new pull.
-	delete(l.ops, o.key)
-	if o.dropped = why; o.cancel != nil {
+	delete(l.pulls, o.key)
+	if o.cancelCause = why; o.cancel != nil {
 		o.cancel(why)
 		return
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(q *op) bool { return q == o })
+	l.queue = slices.DeleteFunc(l.queue, func(q *pullOp) bool { return q == o })
 	l.metrics.waiting.Set(float64(len(l.queue)))
 }
 
@@ -127,13 +127,13 @@ func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again t
 	if ctx.Err() != nil {
 		return 0
 	}
-	for i := 0; i < len(l.queue) && l.active < l.cfg.MaxParallel && l.total < longPulls*l.cfg.MaxParallel; {
+	for i := 0; i < len(l.queue) && l.active < l.cfg.MaxParallel && l.total < longPullFactor*l.cfg.MaxParallel; {
 		o := l.queue[i]
-		if l.perReg[o.registry] >= l.cfg.MaxPerRegistry || l.allReg[o.registry] >= longPulls*l.cfg.MaxPerRegistry {
+		if l.activeByRegistry[o.registry] >= l.cfg.MaxPerRegistry || l.totalByRegistry[o.registry] >= longPullFactor*l.cfg.MaxPerRegistry {
 			i++
 			continue
 		}
-		if wait := take(l.rate, time.Now()); wait > 0 {
+		if wait := takeToken(l.rate, time.Now()); wait > 0 {
 			return wait
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -144,16 +144,16 @@ func (l *Puller) dispatch(ctx context.Context, running *sync.WaitGroup) (again t
 }
 
 // startLocked takes a slot for a pull and returns the function that pulls.
-func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
+func (l *Puller) startLocked(ctx context.Context, o *pullOp) (pull func()) {
 	pullCtx, cancel := context.WithCancelCause(ctx)
 	o.cancel, o.started = cancel, time.Now()
 	l.total++
 	l.active++
-	l.perReg[o.registry]++
-	l.allReg[o.registry]++
+	l.activeByRegistry[o.registry]++
+	l.totalByRegistry[o.registry]++
 	l.metrics.running.Set(float64(l.total))
-	if l.cfg.Overtake {
-		o.overdue = time.AfterFunc(longPull, func() {
+	if l.cfg.LongPullsYieldSlot {
+		o.slotTimer = time.AfterFunc(longPullAfter, func() {
 			l.mu.Lock()
 			l.releaseSlotLocked(o)
 			l.mu.Unlock()
@@ -161,7 +161,7 @@ func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
 		})
 	}
 	var p *v1.Pod
-	for _, w := range o.wanted {
+	for _, w := range o.waiters {
 		p = w.pod
 		break
 	}
@@ -174,14 +174,14 @@ func (l *Puller) startLocked(ctx context.Context, o *op) (pull func()) {
 }
 
 // releaseSlotLocked frees a pull's slot; calling it again does nothing.
-func (l *Puller) releaseSlotLocked(o *op) {
-	if o.slotless {
+func (l *Puller) releaseSlotLocked(o *pullOp) {
+	if o.slotReleased {
 		return
 	}
-	o.slotless = true
+	o.slotReleased = true
 	l.active--
-	if l.perReg[o.registry]--; l.perReg[o.registry] == 0 {
-		delete(l.perReg, o.registry)
+	if l.activeByRegistry[o.registry]--; l.activeByRegistry[o.registry] == 0 {
+		delete(l.activeByRegistry, o.registry)
 	}
 }
 
@@ -194,19 +194,19 @@ func (l *Puller) fetch(ctx context.Context, ref string, p *v1.Pod) (*pod.Image, 
 			return nil, context.Cause(ctx)
 		}
 	}
-	ended, err := l.begin(ref)
+	ended, err := l.recordPullIntent(ref)
 	if err != nil {
 		return nil, err
 	}
-	id, by, err := l.tryAll(ctx, ref, auths, p.Annotations)
+	id, by, err := l.pullWithAny(ctx, ref, auths, p.Annotations)
 	img, err := l.inspect(ctx, ref, id, err)
 	ended(img, by)
 	if err != nil && ctx.Err() == nil && l.cfg.Keyring != nil {
-		l.cfg.Keyring.TellMissing(ref, p)
+		l.cfg.Keyring.RecordMissingSecrets(ref, p)
 	}
 	switch {
 	case err != nil && keyringErr != nil:
-		return nil, fmt.Errorf("%w; without some credentials: %s", err, bounded(keyringErr.Error()))
+		return nil, fmt.Errorf("%w; without some credentials: %s", err, truncateMessage(keyringErr.Error()))
 	case err != nil:
 		return nil, err
 	}
@@ -228,8 +228,8 @@ func (l *Puller) inspect(ctx context.Context, ref, id string, pullErr error) (*p
 	return img, nil
 }
 
-// tryAll returns the ID of the image, and the credentials that pulled it; nil for none.
-func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAuth, annotations map[string]string) (id string, by *pod.RegistryAuth, err error) {
+// pullWithAny returns the ID of the image, and the credentials that pulled it; nil for none.
+func (l *Puller) pullWithAny(ctx context.Context, ref string, auths []pod.RegistryAuth, annotations map[string]string) (id string, by *pod.RegistryAuth, err error) {
 	if len(auths) == 0 {
 		id, err = l.cfg.Runtime.PullImage(ctx, ref, nil, annotations)
 		return id, nil, err
@@ -250,23 +250,23 @@ func (l *Puller) tryAll(ctx context.Context, ref string, auths []pod.RegistryAut
 
 // finish hands a pull's result to the containers that still wait, and frees its slot. ctx
 // is Run's.
-func (l *Puller) finish(ctx context.Context, o *op, r result) {
+func (l *Puller) finish(ctx context.Context, o *pullOp, r result) {
 	now := time.Now()
-	total := now.Sub(o.asked)
+	total := now.Sub(o.requestedAt)
 	l.mu.Lock()
 	l.total--
-	if l.allReg[o.registry]--; l.allReg[o.registry] == 0 {
-		delete(l.allReg, o.registry)
+	if l.totalByRegistry[o.registry]--; l.totalByRegistry[o.registry] == 0 {
+		delete(l.totalByRegistry, o.registry)
 	}
 	l.releaseSlotLocked(o)
-	if o.overdue != nil {
-		o.overdue.Stop()
+	if o.slotTimer != nil {
+		o.slotTimer.Stop()
 	}
-	if l.ops[o.key] == o {
-		delete(l.ops, o.key)
+	if l.pulls[o.key] == o {
+		delete(l.pulls, o.key)
 	}
-	waiting := o.wanted
-	o.wanted = nil
+	waiting := o.waiters
+	o.waiters = nil
 	if r.err != nil && ctx.Err() != nil {
 		waiting = nil // podd is stopping; the next one pulls again
 	}
@@ -285,15 +285,15 @@ func (l *Puller) finish(ctx context.Context, o *op, r result) {
 	if len(waiting) == 0 && r.err != nil {
 		r.err = errors.Join(context.Canceled, r.err)
 	}
-	l.announce(o, waiting, r, total)
+	l.reportResult(o, waiting, r, total)
 }
 
 // recordFailureLocked increases the back-off, once per pod and image, and returns
 // when the pod should try again. An unavailable runtime does not count as a failure
 // of the image.
-func (l *Puller) recordFailureLocked(key wantKey, w *want, err error, now time.Time, done map[backoffKey]bool) time.Time {
+func (l *Puller) recordFailureLocked(key imageKey, w *pendingImage, err error, now time.Time, done map[backoffKey]bool) time.Time {
 	if errors.Is(err, pod.ErrUnavailable) {
-		return now.Add(afterUnavailable)
+		return now.Add(unavailableRetry)
 	}
 	k := backoffKey{key.uid, w.image}
 	if !done[k] {
@@ -302,11 +302,11 @@ func (l *Puller) recordFailureLocked(key wantKey, w *want, err error, now time.T
 		why, _ := causeOf(w.image, err)
 		l.backoff[k] = l.backoff[k].next(now, why, retryHint(err), reason+": "+msg)
 	}
-	return now.Add(showErrPull)
+	return now.Add(errImagePullPeriod)
 }
 
-// announce reports the end of a pull: log, metrics, events, and last the wake-ups.
-func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time.Duration) {
+// reportResult reports the end of a pull: log, metrics, events, and last the wake-ups.
+func (l *Puller) reportResult(o *pullOp, waiting map[imageKey]*pendingImage, r result, total time.Duration) {
 	var size uint64
 	if r.image != nil {
 		size = r.image.Size
@@ -315,28 +315,28 @@ func (l *Puller) announce(o *op, waiting map[wantKey]*want, r result, total time
 	if r.err != nil {
 		why, _ = causeOf(o.key.ref, r.err)
 	}
-	l.metrics.ended(total, size, r.err, why)
+	l.metrics.observeResult(total, size, r.err, why)
 	if why == causeDiskFull && l.cfg.DiskFull != nil {
 		l.cfg.DiskFull()
 	}
 	switch {
 	case r.err == nil:
 		l.log.Info("image pulled", "image", o.key.ref, "took", r.took.Truncate(time.Millisecond), "bytes", size)
-	case len(waiting) == 0 && errors.Is(o.dropped, errImported) && errors.Is(r.err, errNotAsked):
+	case len(waiting) == 0 && errors.Is(o.cancelCause, errImported) && errors.Is(r.err, errAwaitingImport):
 		l.log.Debug("image was imported from an archive: it is not pulled", "image", o.key.ref)
-	case len(waiting) == 0 && errors.Is(o.dropped, errImported):
+	case len(waiting) == 0 && errors.Is(o.cancelCause, errImported):
 		l.log.Info("image was imported from an archive while it was being pulled: its pull is cancelled, pods start with the imported one", "image", o.key.ref)
 	case len(waiting) == 0:
-		l.log.Info("image pull cancelled", "image", o.key.ref, "why", cmp.Or(o.dropped, errStopping))
+		l.log.Info("image pull cancelled", "image", o.key.ref, "why", cmp.Or(o.cancelCause, errStopping))
 	default:
-		l.log.Debug("cannot pull image", "image", o.key.ref, "error", bounded(r.err.Error()))
+		l.log.Debug("cannot pull image", "image", o.key.ref, "error", truncateMessage(r.err.Error()))
 	}
 	for key, w := range waiting {
 		if r.err == nil {
 			l.event(w.pod, key, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 				w.image, r.took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), size))
 		} else {
-			l.event(w.pod, key, v1.EventTypeWarning, "Failed", bounded(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
+			l.event(w.pod, key, v1.EventTypeWarning, "Failed", truncateMessage(fmt.Sprintf("Failed to pull image %q: %v", w.image, r.err)))
 		}
 		l.cfg.Waker.Wake(key.uid)
 	}

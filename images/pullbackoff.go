@@ -41,7 +41,7 @@ func (b backoff) next(now time.Time, why cause, hint time.Duration, message stri
 	if b.cause != why || now.Sub(b.since) >= backoffForget {
 		b.delay = 0
 	}
-	delay := wake.Backoff{First: backoffFirst, Last: backoffMax}.Next(b.delay)
+	delay := wake.Backoff{Initial: backoffFirst, Max: backoffMax}.Next(b.delay)
 	return backoff{delay: max(delay, hint), since: now, cause: why, message: message}
 }
 
@@ -55,8 +55,8 @@ func newRate(qps float64, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(qps), max(burst, 1))
 }
 
-// take takes a token, or returns the time until there is one.
-func take(l *rate.Limiter, now time.Time) time.Duration {
+// takeToken takes a token, or returns the time until there is one.
+func takeToken(l *rate.Limiter, now time.Time) time.Duration {
 	r := l.ReserveN(now, 1)
 	wait := r.DelayFrom(now)
 	if wait > 0 {

@@ -19,7 +19,7 @@ const (
 	causeNotFound     cause = "not_found"
 	causeRateLimited  cause = "rate_limited"
 	causeRegistry     cause = "registry_error"
-	causeNoAddress    cause = "no_such_host"
+	causeNoSuchHost   cause = "no_such_host"
 	causeUnreachable  cause = "unreachable"
 	causeTLS          cause = "tls"
 	causeBroken       cause = "broken_content"
@@ -44,7 +44,7 @@ var causes = []struct {
 		"the registry requires credentials, or different ones: check imagePullSecrets, the node's docker configuration, credential provider plugins"},
 	{causeForbidden, []string{"403 forbidden", "insufficient_scope", "access denied", "access to the resource is denied"},
 		"these credentials may not pull this image, or there is no such image"},
-	{causeNoAddress, []string{"no such host", "server misbehaving", "temporary failure in name resolution"},
+	{causeNoSuchHost, []string{"no such host", "server misbehaving", "temporary failure in name resolution"},
 		"the registry's name could not be resolved: check its spelling and the node's DNS"},
 	{causeTLS, []string{"x509:", "tls:", "server gave http response to https client"},
 		"the registry's certificate or protocol was not accepted: check the runtime's configuration for this registry"},
@@ -64,8 +64,8 @@ var causes = []struct {
 // image's own name (acme/app-tls:1 would look like a TLS error), addresses, and quoted
 // text, which the registry may control.
 func causeOf(image string, err error) (cause, string) {
-	text := chosen.ReplaceAllString(strings.ToLower(err.Error()), "")
-	text = spellings(image).ReplaceAllString(text, " ")
+	text := urlsAndQuotes.ReplaceAllString(strings.ToLower(err.Error()), "")
+	text = imageNamePattern(image).ReplaceAllString(text, " ")
 	for _, row := range causes {
 		if row.cause == causeDiskFull && strings.Contains(text, "unexpected status") {
 			continue // the registry's own disk, or a lie that would make podd remove images
@@ -79,11 +79,11 @@ func causeOf(image string, err error) (cause, string) {
 	return causeOther, ""
 }
 
-// chosen matches addresses and quoted text.
-var chosen = regexp.MustCompile(`[a-z]+://[^\s"]+|"(?:[^"\\]|\\.)*"`)
+// urlsAndQuotes matches addresses and quoted text.
+var urlsAndQuotes = regexp.MustCompile(`[a-z]+://[^\s"]+|"(?:[^"\\]|\\.)*"`)
 
-// spellings matches the spellings of an image's name in errors, as whole words.
-func spellings(image string) *regexp.Regexp {
+// imageNamePattern matches the spellings of an image's name in errors, as whole words.
+func imageNamePattern(image string) *regexp.Regexp {
 	names := []string{image}
 	if named, err := reference.ParseNormalizedNamed(image); err == nil {
 		full := reference.TagNameOnly(named)

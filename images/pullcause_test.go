@@ -34,7 +34,7 @@ func TestTheCauseOfAFailedPullIsReported(t *testing.T) {
 		resolve + "unexpected status from HEAD request to http://reg.test/v2/app/manifests/1: 403 Forbidden":                                                       causeForbidden,
 		resolve + "pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials":                    causeUnauthorized,
 		resolve + "failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://auth.test/token: 401 Unauthorized":          causeUnauthorized,
-		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp: lookup reg.test on 10.0.0.1:53: no such host`:                       causeNoAddress,
+		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp: lookup reg.test on 10.0.0.1:53: no such host`:                       causeNoSuchHost,
 		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp 10.0.0.1:443: connect: connection refused`:                           causeUnreachable,
 		resolve + `failed to do request: Head "https://reg.test/v2/app/manifests/1": dial tcp 10.0.0.1:443: i/o timeout`:                                           causeUnreachable,
 		resolve + `failed to do request: Head "https://reg.test/v2/": tls: failed to verify certificate: x509: certificate signed by unknown authority`:            causeTLS,
@@ -64,7 +64,7 @@ func TestTheTextsOfLibrariesAreThoseThatCausesAreFoundBy(t *testing.T) {
 		{syscall.ENETUNREACH, causeUnreachable}, {os.ErrDeadlineExceeded, causeUnreachable}, {context.DeadlineExceeded, causeUnreachable},
 		{context.Canceled, causeUnreachable}, {io.EOF, causeUnreachable}, {syscall.ETIMEDOUT, causeUnreachable},
 		{io.ErrUnexpectedEOF, causeBroken}, {notGzip, causeBroken},
-		{&net.DNSError{Err: "no such host", Name: "reg.test", IsNotFound: true}, causeNoAddress},
+		{&net.DNSError{Err: "no such host", Name: "reg.test", IsNotFound: true}, causeNoSuchHost},
 		{x509.UnknownAuthorityError{}, causeTLS}, {x509.HostnameError{Certificate: &x509.Certificate{}, Host: "reg.test"}, causeTLS},
 		{tls.AlertError(40), causeTLS}, {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, causeTLS},
 		{status(http.StatusTooManyRequests), causeRateLimited}, {status(http.StatusUnauthorized), causeUnauthorized},
@@ -228,10 +228,10 @@ type keys struct {
 	auths   map[string][]pod.RegistryAuth
 	err     error
 	unknown *error // what Own does not know
-	told    *int   // counts TellMissing; nil for nothing
+	told    *int   // counts RecordMissingSecrets; nil for nothing
 }
 
-func (k keys) TellMissing(string, *v1.Pod) {
+func (k keys) RecordMissingSecrets(string, *v1.Pod) {
 	if k.told != nil {
 		*k.told++
 	}
@@ -241,9 +241,9 @@ func (k keys) Lookup(_ context.Context, _ string, p *v1.Pod) ([]pod.RegistryAuth
 	return k.auths[p.Namespace], k.err
 }
 
-func (k keys) ByAccount(_ string, p *v1.Pod) string { return p.Spec.ServiceAccountName }
+func (k keys) ServiceAccountFor(_ string, p *v1.Pod) string { return p.Spec.ServiceAccountName }
 
-func (k keys) Own(_ string, p *v1.Pod) ([]pod.RegistryAuth, error) {
+func (k keys) PodCredentials(_ string, p *v1.Pod) ([]pod.RegistryAuth, error) {
 	if k.unknown != nil && *k.unknown != nil {
 		return nil, *k.unknown
 	}
@@ -322,7 +322,7 @@ func TestAFullDiskIsReported(t *testing.T) {
 // parallel pulls is not configured (kubernetes/kubernetes#108405).
 func TestLargeImagesHoldUpNoSmallOne(t *testing.T) {
 	for _, overtake := range []bool{true, false} {
-		inBubble(t, PullConfig{MaxParallel: 5, Overtake: overtake}, func(t *testing.T, b *bench) {
+		inBubble(t, PullConfig{MaxParallel: 5, LongPullsYieldSlot: overtake}, func(t *testing.T, b *bench) {
 			for i := range 100 {
 				image := fmt.Sprintf("reg.test/large:%d", i)
 				b.rt.set(image, time.Hour, nil)
@@ -332,11 +332,11 @@ func TestLargeImagesHoldUpNoSmallOne(t *testing.T) {
 			}
 			b.rt.set("reg.test/small:1", time.Second, nil)
 			b.ask(t, "small", "reg.test/small:1", v1.PullIfNotPresent)
-			time.Sleep(longPull + 2*time.Second)
+			time.Sleep(longPullAfter + 2*time.Second)
 			synctest.Wait()
 			st := b.ask(t, "small", "reg.test/small:1", v1.PullIfNotPresent)
 			if st.Ready != overtake {
-				t.Errorf("overtake %v: got %+v after %v", overtake, st, longPull)
+				t.Errorf("overtake %v: got %+v after %v", overtake, st, longPullAfter)
 			}
 			for i := range 100 {
 				b.ask(t, fmt.Sprint("large", i), fmt.Sprintf("reg.test/large:%d", i), v1.PullIfNotPresent)
@@ -382,22 +382,22 @@ func TestTheRateLimitSavesUpNoMoreThanABurst(t *testing.T) {
 	b := newRate(2, 3)
 	for round := range 2 {
 		for i := range 3 {
-			if wait := take(b, now); wait != 0 {
+			if wait := takeToken(b, now); wait != 0 {
 				t.Errorf("round %d, pull %d of the burst: got a wait of %v, want none", round, i, wait)
 			}
 		}
-		if wait := take(b, now); wait < 500*time.Millisecond || wait > 502*time.Millisecond {
+		if wait := takeToken(b, now); wait < 500*time.Millisecond || wait > 502*time.Millisecond {
 			t.Errorf("round %d, after the burst: got a wait of %v, want half a second", round, wait)
 		}
 		now = now.Add(time.Hour)
 	}
 	unlimited, one := newRate(0, 1), newRate(1, 0)
 	for range 100 {
-		if wait := take(unlimited, now); wait != 0 {
+		if wait := takeToken(unlimited, now); wait != 0 {
 			t.Fatalf("no limit: got a wait of %v", wait)
 		}
 	}
-	if first, second := take(one, now), take(one, now); first != 0 || second < time.Second {
+	if first, second := takeToken(one, now), takeToken(one, now); first != 0 || second < time.Second {
 		t.Errorf("a burst of 0: got waits of %v and %v, want one at once, then one a second", first, second)
 	}
 }

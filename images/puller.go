@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	maxPullMessage   = 1024
-	inspectRetry     = 10 * time.Second
-	showErrPull      = 3 * time.Second
-	afterUnavailable = time.Second
+	maxPullMessage     = 1024
+	inspectRetry       = 10 * time.Second
+	errImagePullPeriod = 3 * time.Second
+	unavailableRetry   = time.Second
 )
 
 // Runtime is the part of the container runtime that a Puller needs.
@@ -48,15 +48,15 @@ type Recorder interface {
 // credentials of the others come with it and are used.
 type Keyring interface {
 	Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error)
-	// Own returns the credentials of the pod's own Secrets. It must not block. The error
+	// PodCredentials returns the credentials of the pod's own Secrets. It must not block. The error
 	// says that the apiserver has not answered yet whether there are more; its answer wakes
 	// the pod.
-	Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error)
-	// TellMissing records an event of the pod that lists which of its Secrets for the image
+	PodCredentials(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error)
+	// RecordMissingSecrets records an event of the pod that lists which of its Secrets for the image
 	// are missing, if any. It is called after a pull has failed. It must not block.
-	TellMissing(ref string, p *v1.Pod)
-	// ByAccount returns the pod's service account if credentials depend on it; else "".
-	ByAccount(ref string, p *v1.Pod) string
+	RecordMissingSecrets(ref string, p *v1.Pod)
+	// ServiceAccountFor returns the pod's service account if credentials depend on it; else "".
+	ServiceAccountFor(ref string, p *v1.Pod) string
 }
 
 // PullConfig configures a Puller.
@@ -71,9 +71,9 @@ type PullConfig struct {
 	Archives   Archives
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// HasUsed says whether the runtime has a container of the pod, even a dead one, with an
+	// PodUsedImage says whether the runtime has a container of the pod, even a dead one, with an
 	// image of that ID; it may be nil.
-	HasUsed func(ctx context.Context, uid pod.UID, imageID string) (bool, error)
+	PodUsedImage func(ctx context.Context, uid pod.UID, imageID string) (bool, error)
 	// Progress returns how many bytes of the current downloads have been received,
 	// and their total; it may be nil. It has a second to respond.
 	Progress func(ctx context.Context) (received, total int64, err error)
@@ -86,11 +86,11 @@ type PullConfig struct {
 	// MaxPerRegistry is the maximum number of parallel pulls from one registry, so
 	// that others find a slot; 0 means half of MaxParallel, rounded up.
 	MaxPerRegistry int
-	// Overtake lets a long pull give up its slot, so that three large images do
+	// LongPullsYieldSlot lets a long pull give up its slot, so that three large images do
 	// not delay a small one of the same registry (kubernetes/kubernetes#108405).
 	// There are never more than four times MaxParallel pulls, and four times
 	// MaxPerRegistry from one registry.
-	Overtake bool
+	LongPullsYieldSlot bool
 	// QPS limits how many pulls start per second, Burst how many at once after a
 	// pause (registryPullQPS, registryBurst); 0 means no limit.
 	QPS   float64
@@ -106,38 +106,38 @@ type Puller struct {
 
 	poke wake.Signal // wakes Run
 
-	mu      sync.Mutex // guards everything below
-	wants   map[wantKey]*want
-	backoff map[backoffKey]backoff
-	ops     map[opKey]*op
-	queue   []*op          // not started, in order of request
-	total   int            // pulls in progress
-	active  int            // the pulls that hold a slot
-	perReg  map[string]int // the active ones by registry
-	allReg  map[string]int // all by registry
-	rate    *rate.Limiter
-	// adopted says that the leftovers of earlier pulls have been recorded.
-	adopted bool
+	mu               sync.Mutex // guards everything below
+	pending          map[imageKey]*pendingImage
+	backoff          map[backoffKey]backoff
+	pulls            map[pullKey]*pullOp
+	queue            []*pullOp      // not started, in order of request
+	total            int            // pulls in progress
+	active           int            // the pulls that hold a slot
+	activeByRegistry map[string]int // the active ones by registry
+	totalByRegistry  map[string]int // all by registry
+	rate             *rate.Limiter
+	// interruptedRecorded says that the leftovers of earlier pulls have been recorded.
+	interruptedRecorded bool
 }
 
-// wantKey identifies a container that needs an image: its own, or that of a volume that it
+// imageKey identifies a container that needs an image: its own, or that of a volume that it
 // mounts.
-type wantKey struct {
+type imageKey struct {
 	uid               pod.UID
 	container, volume string
 }
 
-// want is one image that a container needs: being pulled, or present while others
+// pendingImage is one image that a container needs: being pulled, or present while others
 // are being pulled.
-type want struct {
+type pendingImage struct {
 	pod      *v1.Pod
 	image    string
-	op       *op     // in progress, or nil
+	op       *pullOp // in progress, or nil
 	done     *result // a failure not reported yet, or a success not used yet; or nil
 	reported pod.ImageState
-	// awaiting is the time since which the image may yet come from an archive; zero for
+	// importWaitSince is the time since which the image may yet come from an archive; zero for
 	// never.
-	awaiting time.Time
+	importWaitSince time.Time
 }
 
 // NewPuller returns a Puller; it starts nothing.
@@ -156,8 +156,8 @@ func NewPuller(cfg PullConfig) *Puller {
 	}
 	return &Puller{
 		cfg: cfg, log: cfg.Log, metrics: newPullMetrics(cfg.Registerer), poke: wake.New(),
-		wants: map[wantKey]*want{}, backoff: map[backoffKey]backoff{}, ops: map[opKey]*op{},
-		perReg: map[string]int{}, allReg: map[string]int{}, rate: newRate(cfg.QPS, cfg.Burst),
+		pending: map[imageKey]*pendingImage{}, backoff: map[backoffKey]backoff{}, pulls: map[pullKey]*pullOp{},
+		activeByRegistry: map[string]int{}, totalByRegistry: map[string]int{}, rate: newRate(cfg.QPS, cfg.Burst),
 	}
 }
 
@@ -187,9 +187,9 @@ func (l *Puller) wake() {
 func (l *Puller) Forget(uid pod.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k := range l.wants {
+	for k := range l.pending {
 		if k.uid == uid {
-			l.dropWantLocked(k, errNobodyWaits)
+			l.dropPendingLocked(k, errNobodyWaits)
 		}
 	}
 	for k := range l.backoff {
@@ -220,10 +220,10 @@ func (l *Puller) Imported(refs []string) {
 	}
 	l.mu.Lock()
 	var wake []pod.UID
-	for k, w := range l.wants {
+	for k, w := range l.pending {
 		if ref, err := imageref.WithTag(w.image); err == nil && names[imageref.Full(ref)] {
 			delete(l.backoff, backoffKey{k.uid, w.image})
-			l.dropWantLocked(k, errImported)
+			l.dropPendingLocked(k, errImported)
 			wake = append(wake, k.uid)
 		}
 	}
@@ -237,14 +237,14 @@ func (l *Puller) Imported(refs []string) {
 func pullFailure(image string, err error) (reason, message string) {
 	switch reason, rest := criReason(err); reason {
 	case pod.ReasonRegistryUnavailable:
-		return reason, bounded(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
+		return reason, truncateMessage(fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest))
 	case pod.ReasonSignatureValidationFailed:
-		return reason, bounded(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
+		return reason, truncateMessage(fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest))
 	}
 	if _, advice := causeOf(image, err); advice != "" {
-		return pod.ReasonErrImagePull, bounded(err.Error()) + " (" + advice + ")"
+		return pod.ReasonErrImagePull, truncateMessage(err.Error()) + " (" + advice + ")"
 	}
-	return pod.ReasonErrImagePull, bounded(err.Error())
+	return pod.ReasonErrImagePull, truncateMessage(err.Error())
 }
 
 // criReason returns the CRI reason for which a pull failed, and the runtime's text after
@@ -259,4 +259,4 @@ func criReason(err error) (reason, rest string) {
 	return "", ""
 }
 
-func bounded(message string) string { return text.Cut(message, maxPullMessage) }
+func truncateMessage(message string) string { return text.Truncate(message, maxPullMessage) }

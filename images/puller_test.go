@@ -348,8 +348,8 @@ func TestForgottenPullIsCancelledUnlessSharedStill(t *testing.T) {
 		if b.notes.woken("a")+b.notes.woken("b") != 0 {
 			t.Error("a forgotten pod was woken")
 		}
-		if len(b.wants)+len(b.ops)+len(b.queue)+len(b.backoff) != 0 || b.active != 0 {
-			t.Errorf("something is left: %d wants, %d ops, %d queued, %d back-offs, %d active", len(b.wants), len(b.ops), len(b.queue), len(b.backoff), b.active)
+		if len(b.pending)+len(b.pulls)+len(b.queue)+len(b.backoff) != 0 || b.active != 0 {
+			t.Errorf("something is left: %d wants, %d ops, %d queued, %d back-offs, %d active", len(b.pending), len(b.pulls), len(b.queue), len(b.backoff), b.active)
 		}
 	})
 }

@@ -51,13 +51,13 @@ func newPullMetrics(reg prometheus.Registerer) *pullMetrics {
 	return m
 }
 
-// asked counts a request for an image; present and pull are true, false or
+// countRequest counts a request for an image; present and pull are true, false or
 // unknown, as in the kubelet.
-func (m *pullMetrics) asked(policy v1.PullPolicy, present, pull string) {
+func (m *pullMetrics) countRequest(policy v1.PullPolicy, present, pull string) {
 	m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pull).Inc()
 }
 
-func (m *pullMetrics) ended(took time.Duration, size uint64, err error, why cause) {
+func (m *pullMetrics) observeResult(took time.Duration, size uint64, err error, why cause) {
 	switch {
 	case err == nil:
 		m.pulls.WithLabelValues("ok").Inc()

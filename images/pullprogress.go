@@ -18,18 +18,18 @@ const (
 	progressTimeout = time.Second
 )
 
-// busy is the data for the progress of a pull, started or queued.
-type busy struct {
+// pullProgress is the data for the progress of a pull, started or queued.
+type pullProgress struct {
 	running bool
 	since   time.Time
-	// active is the number of pulls in progress, fromSame the number of those from its
+	// active is the number of pulls in progress, fromRegistry the number of those from its
 	// registry.
-	active, fromSame int
-	registry         string
+	active, fromRegistry int
+	registry             string
 }
 
-func (l *Puller) busyLocked(o *op) busy {
-	b := busy{running: !o.started.IsZero(), since: o.asked, active: l.total, fromSame: l.allReg[o.registry], registry: o.registry}
+func (l *Puller) pullProgressLocked(o *pullOp) pullProgress {
+	b := pullProgress{running: !o.started.IsZero(), since: o.requestedAt, active: l.total, fromRegistry: l.totalByRegistry[o.registry], registry: o.registry}
 	if b.running {
 		b.since = o.started
 	}
@@ -38,7 +38,7 @@ func (l *Puller) busyLocked(o *op) busy {
 
 // withProgress adds a pull's progress to the state of a first pull, and the time for the
 // next update. The state of a repeated pull says why the previous one failed.
-func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image string, b busy) pod.ImageState {
+func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image string, b pullProgress) pod.ImageState {
 	if st.Reason != pod.ReasonContainerCreating {
 		return st
 	}
@@ -49,7 +49,7 @@ func (l *Puller) withProgress(ctx context.Context, st pod.ImageState, image stri
 	}
 	st.RetryAt = time.Now().Add(progressEvery)
 	if !b.running {
-		st.Message = fmt.Sprintf("Waiting to pull image %q: %d pulls are under way, %d of them from %s", image, b.active, b.fromSame, b.registry)
+		st.Message = fmt.Sprintf("Waiting to pull image %q: %d pulls are under way, %d of them from %s", image, b.active, b.fromRegistry, b.registry)
 		return st
 	}
 	st.Message = fmt.Sprintf("Pulling image %q for %v", image, took.Truncate(time.Second))

@@ -15,10 +15,10 @@ type Input struct {
 	Container *v1.Container
 	// Spec is the complete specification that the runtime was given.
 	Spec *specs.Spec
-	// OnNode reports whether a namespace that the specification names by path is the
+	// IsHostNamespace reports whether a namespace that the specification names by path is the
 	// node's own; known is false if that can no longer be determined. If nil, it
 	// never can.
-	OnNode func(specs.LinuxNamespace) (own, known bool)
+	IsHostNamespace func(specs.LinuxNamespace) (own, known bool)
 }
 
 // comparison collects rows.
@@ -83,8 +83,8 @@ func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	return out
 }
 
-func (x *comparison) privileged() bool { return isSet(x.security.Privileged) }
+func (x *comparison) privileged() bool { return isTrue(x.security.Privileged) }
 
-func isSet(b *bool) bool { return b != nil && *b }
+func isTrue(b *bool) bool { return b != nil && *b }
 
 func list(all []string) string { return strings.Join(all, " ") }

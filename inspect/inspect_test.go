@@ -40,7 +40,7 @@ func recorded(t *testing.T, container string) inspect.Input {
 	}
 	at := slices.IndexFunc(p.Spec.Containers, func(c v1.Container) bool { return c.Name == container })
 	return inspect.Input{Pod: p, Container: &p.Spec.Containers[at], Spec: info.Spec,
-		OnNode: func(specs.LinuxNamespace) (own, known bool) { return false, true }}
+		IsHostNamespace: func(specs.LinuxNamespace) (own, known bool) { return false, true }}
 }
 
 func differing(rows []inspect.Row) []string {
@@ -169,7 +169,7 @@ func TestWhatThePodDoesNotAskForDoesNotDiffer(t *testing.T) {
 	in.Container.Command, in.Container.WorkingDir = nil, ""
 	in.Container.SecurityContext, in.Pod.Spec.SecurityContext = nil, nil
 	in.Container.Env = []v1.EnvVar{{Name: "NONE", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Optional: of(true)}}}}
-	in.OnNode = nil
+	in.IsHostNamespace = nil
 	if got := differing(inspect.Compare(in)); len(got) > 0 {
 		t.Errorf("got %q, want nothing", got)
 	}

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func (x *comparison) seccomp() {
+func (x *comparison) compareSeccomp() {
 	given := "none"
 	if x.privileged() {
 		given = "none, as it is privileged"
@@ -32,8 +32,8 @@ func (x *comparison) seccomp() {
 	x.row("seccompProfile", wanted, given, confined != (x.linux.Seccomp != nil))
 }
 
-// labels compares those of the Linux security modules.
-func (x *comparison) labels() {
+// compareSecurityLabels compares those of the Linux security modules.
+func (x *comparison) compareSecurityLabels() {
 	if a := x.security.AppArmorProfile; a != nil {
 		wanted := string(a.Type)
 		if a.LocalhostProfile != nil {
@@ -60,8 +60,8 @@ func (x *comparison) labels() {
 	x.row("seLinuxOptions", wanted, x.process.SelinuxLabel, false)
 }
 
-// paths compares the masked and read-only paths of /proc and /sys.
-func (x *comparison) paths() {
+// compareMaskedPaths compares the masked and read-only paths of /proc and /sys.
+func (x *comparison) compareMaskedPaths() {
 	wanted := ""
 	open := x.privileged()
 	if m := x.security.ProcMount; m != nil {
@@ -84,7 +84,7 @@ func (x *comparison) compareNamespaces() {
 		return otherwise
 	}
 	process := "container"
-	if isSet(spec.ShareProcessNamespace) {
+	if isTrue(spec.ShareProcessNamespace) {
 		process = "pod"
 	}
 	for _, n := range []struct {
@@ -99,7 +99,7 @@ func (x *comparison) compareNamespaces() {
 		{specs.UserNamespace, whose(spec.HostUsers == nil || *spec.HostUsers, "pod")},
 		{specs.CgroupNamespace, ""},
 	} {
-		given, path := x.namespace(n.kind)
+		given, path := x.namespaceOwner(n.kind)
 		differs := n.wanted != "" && given != "" && n.wanted != given
 		if path != "" {
 			given = strings.TrimSpace(given + " (" + path + ")")
@@ -111,8 +111,8 @@ func (x *comparison) compareNamespaces() {
 	}
 }
 
-// namespace returns the namespace's owner ("" if unknown), and its path if it has one.
-func (x *comparison) namespace(kind specs.LinuxNamespaceType) (whose, path string) {
+// namespaceOwner returns the namespace's owner ("" if unknown), and its path if it has one.
+func (x *comparison) namespaceOwner(kind specs.LinuxNamespaceType) (whose, path string) {
 	at := slices.IndexFunc(x.linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
 	if at < 0 {
 		return "node", ""
@@ -123,10 +123,10 @@ func (x *comparison) namespace(kind specs.LinuxNamespaceType) (whose, path strin
 		return "pod", "" // with its pod's IDs
 	case n.Path == "":
 		return "container", ""
-	case x.OnNode == nil:
+	case x.IsHostNamespace == nil:
 		return "", n.Path
 	}
-	own, known := x.OnNode(n)
+	own, known := x.IsHostNamespace(n)
 	switch {
 	case !known:
 		return "", n.Path
@@ -153,7 +153,7 @@ func (x *comparison) compareDevices() {
 			more = append(more, d.Path)
 		}
 	}
-	x.row("others", "", strings.Join(few(more), " "), false)
+	x.row("others", "", strings.Join(truncateList(more), " "), false)
 	var rules []string
 	for _, r := range x.resources.Devices {
 		verb := "deny"
@@ -162,14 +162,14 @@ func (x *comparison) compareDevices() {
 		}
 		rules = append(rules, fmt.Sprintf("%s %s:%s %s", verb, major(r.Major), major(r.Minor), r.Access))
 	}
-	x.row("rules", "", strings.Join(few(rules), "; "), false)
+	x.row("rules", "", strings.Join(truncateList(rules), "; "), false)
 }
 
 // maxDevices is how many of a privileged container's devices are listed: it has
 // all of the node's.
 const maxDevices = 10
 
-func few(all []string) []string {
+func truncateList(all []string) []string {
 	if len(all) <= maxDevices {
 		return all
 	}

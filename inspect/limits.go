@@ -21,8 +21,8 @@ func (x *comparison) compareLimits() {
 	// The systemd driver writes the UID with other separators.
 	inPod := strings.Contains(path, uid) || strings.Contains(path, strings.ReplaceAll(uid, "-", "_"))
 	x.row("path", "of the pod, "+string(pod.QOSClass(x.Pod)), path, !inPod)
-	x.cpu()
-	x.memory()
+	x.compareCPU()
+	x.compareMemory()
 	if score := x.process.OOMScoreAdj; score != nil {
 		x.row("oomScoreAdj", "", strconv.Itoa(*score), false)
 	}
@@ -31,7 +31,7 @@ func (x *comparison) compareLimits() {
 	}
 	for _, h := range x.resources.HugepageLimits {
 		if h.Limit > 0 {
-			x.row("hugepages "+h.Pagesize, "", bytes(int64(h.Limit)), false)
+			x.row("hugepages "+h.Pagesize, "", formatBytes(int64(h.Limit)), false)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(x.resources.Unified)) {
@@ -50,7 +50,7 @@ func (x *comparison) limit(name v1.ResourceName) resource.Quantity {
 	return resource.Quantity{}
 }
 
-func (x *comparison) cpu() {
+func (x *comparison) compareCPU() {
 	limit := x.limit(v1.ResourceCPU)
 	request, requested := x.Container.Resources.Requests[v1.ResourceCPU]
 	if !requested {
@@ -71,37 +71,37 @@ func (x *comparison) cpu() {
 		x.row("memory nodes", "", c.Mems, false)
 	}
 	wanted := pod.CPUShares(request.MilliValue())
-	x.row("requests.cpu", shown(request), fmt.Sprintf("shares %d", shares), shares != 0 && shares != wanted)
+	x.row("requests.cpu", formatQuantity(request), fmt.Sprintf("shares %d", shares), shares != 0 && shares != wanted)
 	given, held := "no quota", false
 	if quota > 0 && period > 0 {
 		given = fmt.Sprintf("%d µs of %d µs (%dm)", quota, period, quota*1000/period)
 		held = quota == pod.CPUQuota(limit.MilliValue(), time.Duration(period)*time.Microsecond)
 	}
-	x.row("limits.cpu", shown(limit), given, !limit.IsZero() != (quota > 0) || quota > 0 && !held)
-	if request := shown(x.Container.Resources.Requests[v1.ResourceMemory]); request != "" {
+	x.row("limits.cpu", formatQuantity(limit), given, !limit.IsZero() != (quota > 0) || quota > 0 && !held)
+	if request := formatQuantity(x.Container.Resources.Requests[v1.ResourceMemory]); request != "" {
 		x.row("requests.memory", request, "(part of oomScoreAdj)", false)
 	}
 }
 
-func (x *comparison) memory() {
+func (x *comparison) compareMemory() {
 	limit := x.limit(v1.ResourceMemory)
 	given, most := "no limit", int64(0)
 	if m := x.resources.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
 		most = *m.Limit
-		given = bytes(most)
+		given = formatBytes(most)
 	}
-	x.row("limits.memory", shown(limit), given, most != limit.Value())
+	x.row("limits.memory", formatQuantity(limit), given, most != limit.Value())
 }
 
-// shown formats a quantity as it was written; "" if it is not set.
-func shown(q resource.Quantity) string {
+// formatQuantity formats a quantity as it was written; "" if it is not set.
+func formatQuantity(q resource.Quantity) string {
 	if q.IsZero() {
 		return ""
 	}
 	return q.String()
 }
 
-func bytes(n int64) string {
+func formatBytes(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	if short := resource.NewQuantity(n, resource.BinarySI).String(); short != text {
 		text += " (" + short + ")"

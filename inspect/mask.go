@@ -23,13 +23,13 @@ func Masked(in Input) *specs.Spec {
 		process.Env = slices.Clone(process.Env)
 		for i, entry := range process.Env {
 			name, value, _ := strings.Cut(entry, "=")
-			process.Env[i] = name + "=" + x.variable(name, value)
+			process.Env[i] = name + "=" + x.maskVariable(name, value)
 		}
 		out.Process = &process
 	}
 	out.Annotations = maps.Clone(out.Annotations)
 	for key, text := range out.Annotations {
-		if x.secret(text) {
+		if x.containsSecret(text) {
 			out.Annotations[key] = mask.Value
 		}
 	}
@@ -43,7 +43,7 @@ func Masked(in Input) *specs.Spec {
 		for _, all := range []*[]specs.Hook{&hooks.Prestart, &hooks.CreateRuntime, &hooks.CreateContainer, &hooks.StartContainer, &hooks.Poststart, &hooks.Poststop} {
 			*all = slices.Clone(*all)
 			for i := range *all {
-				(*all)[i].Env = maskedAll((*all)[i].Env)
+				(*all)[i].Env = maskEnv((*all)[i].Env)
 			}
 		}
 		out.Hooks = &hooks
@@ -51,8 +51,8 @@ func Masked(in Input) *specs.Spec {
 	return &out
 }
 
-// secret reports whether a text from any origin contains a value that may be a Secret's.
-func (x *comparison) secret(text string) bool {
+// containsSecret reports whether a text from any origin contains a value that may be a Secret's.
+func (x *comparison) containsSecret(text string) bool {
 	if x.process == nil {
 		return false
 	}
@@ -64,7 +64,7 @@ func (x *comparison) secret(text string) bool {
 
 // maybeSecret reports whether a variable's value may be, or contain, a Secret's value.
 func (x *comparison) maybeSecret(name string) bool {
-	at := declared(x.Container, name)
+	at := declaredIndex(x.Container, name)
 	if at < 0 {
 		return slices.ContainsFunc(x.Container.EnvFrom, func(e v1.EnvFromSource) bool { return e.SecretRef != nil })
 	}
@@ -75,7 +75,7 @@ func (x *comparison) maybeSecret(name string) bool {
 	return e.ValueFrom.SecretKeyRef != nil || e.ValueFrom.FileKeyRef != nil
 }
 
-func maskedAll(env []string) []string {
+func maskEnv(env []string) []string {
 	out := slices.Clone(env)
 	for i, entry := range out {
 		name, _, _ := strings.Cut(entry, "=")
@@ -104,22 +104,22 @@ func (x *comparison) commandLine() (words []string, met bool) {
 	met = ahead == 0 || len(x.Container.Command) == 0
 	for i, text := range wanted {
 		given := &words[ahead+i]
-		with := x.expansion(*given, text, len(x.Container.Env))
+		with := x.findExpansion(*given, text, len(x.Container.Env))
 		if with == nil {
 			met = false
 			*given = mask.Value
 			continue
 		}
-		*given = pod.Expand(text, x.shown(with))
+		*given = pod.Expand(text, x.maskedLookup(with))
 	}
 	return words, met
 }
 
-// shown masks the values of variables.
-func (x *comparison) shown(all lookup) lookup {
+// maskedLookup masks the values of variables.
+func (x *comparison) maskedLookup(all lookup) lookup {
 	return func(name string) (string, bool) {
 		value, ok := all(name)
-		return x.variable(name, value), ok
+		return x.maskVariable(name, value), ok
 	}
 }
 
@@ -131,7 +131,7 @@ func (x *comparison) source(m *specs.Mount) string {
 		if v.SubPathExpr == "" || "/"+strings.Trim(v.MountPath, "/") != "/"+strings.Trim(m.Destination, "/") {
 			continue
 		}
-		if pod.Expand(v.SubPathExpr, x.given) != pod.Expand(v.SubPathExpr, x.shown(x.given)) {
+		if pod.Expand(v.SubPathExpr, x.runtimeValue) != pod.Expand(v.SubPathExpr, x.maskedLookup(x.runtimeValue)) {
 			return mask.Value
 		}
 	}

@@ -19,10 +19,10 @@ func (x *comparison) compareMounts() {
 		known[path] = true
 		given := x.mountAt(path)
 		if given == nil {
-			x.row(path, wish(m), "", true)
+			x.row(path, wantedMount(m), "", true)
 			continue
 		}
-		x.row(path, wish(m), mounted(given, x.source(given)), !meets(m, x.readOnly(m), given))
+		x.row(path, wantedMount(m), actualMount(given, x.source(given)), !mountMatches(m, x.readOnly(m), given))
 	}
 	for i := range x.Spec.Mounts {
 		m := &x.Spec.Mounts[i]
@@ -33,7 +33,7 @@ func (x *comparison) compareMounts() {
 		if m.Destination == x.Container.TerminationMessagePath {
 			manifest = "terminationMessagePath"
 		}
-		x.row(m.Destination, manifest, mounted(m, m.Source), false)
+		x.row(m.Destination, manifest, actualMount(m, m.Source), false)
 	}
 }
 
@@ -59,8 +59,8 @@ func (x *comparison) mountAt(path string) *specs.Mount {
 	return nil
 }
 
-// wish describes a mount of the manifest.
-func wish(m *v1.VolumeMount) string {
+// wantedMount describes a mount of the manifest.
+func wantedMount(m *v1.VolumeMount) string {
 	words := []string{"volume " + m.Name}
 	if m.SubPath != "" {
 		words = append(words, "subPath "+m.SubPath)
@@ -80,13 +80,13 @@ func wish(m *v1.VolumeMount) string {
 	return strings.Join(words, ", ")
 }
 
-func mounted(m *specs.Mount, source string) string {
+func actualMount(m *specs.Mount, source string) string {
 	return fmt.Sprintf("%s (%s: %s)", source, m.Type, strings.Join(m.Options, ","))
 }
 
-// meets reports whether the mount's options are those that the manifest asks
+// mountMatches reports whether the mount's options are those that the manifest asks
 // for.
-func meets(m *v1.VolumeMount, readOnly bool, given *specs.Mount) bool {
+func mountMatches(m *v1.VolumeMount, readOnly bool, given *specs.Mount) bool {
 	has := func(option string) bool { return slices.Contains(given.Options, option) }
 	if readOnly != (has("ro") || has("rro")) {
 		return false

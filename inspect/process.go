@@ -25,7 +25,7 @@ func (x *comparison) compareProcess() {
 	x.expect("workingDir", c.WorkingDir, x.process.Cwd)
 	x.expect("runAsUser", number(x.security.RunAsUser), strconv.Itoa(int(x.process.User.UID)))
 	x.expect("runAsGroup", number(x.security.RunAsGroup), strconv.Itoa(int(x.process.User.GID)))
-	x.groups()
+	x.compareGroups()
 	if c.TTY || x.process.Terminal {
 		x.expect("tty", strconv.FormatBool(c.TTY), strconv.FormatBool(x.process.Terminal))
 	}
@@ -36,9 +36,9 @@ func (x *comparison) compareProcess() {
 	x.row("rlimits", "", list(rlimits), false)
 }
 
-// groups compares fsGroup and the supplemental groups; an image may add its
+// compareGroups compares fsGroup and the supplemental groups; an image may add its
 // own.
-func (x *comparison) groups() {
+func (x *comparison) compareGroups() {
 	var wanted, given []string
 	if sc := x.Pod.Spec.SecurityContext; sc != nil {
 		if sc.FSGroup != nil {
@@ -61,7 +61,7 @@ func (x *comparison) comparePrivileges() {
 	if x.privileged() {
 		x.row("privileged", "true", "", false)
 	}
-	x.capabilities()
+	x.compareCapabilities()
 	wanted := ""
 	if sc.AllowPrivilegeEscalation != nil {
 		wanted = strconv.FormatBool(*sc.AllowPrivilegeEscalation)
@@ -71,14 +71,14 @@ func (x *comparison) comparePrivileges() {
 		wanted = strconv.FormatBool(*sc.ReadOnlyRootFilesystem)
 	}
 	x.expect("readOnlyRootFilesystem", wanted, strconv.FormatBool(x.Spec.Root != nil && x.Spec.Root.Readonly))
-	x.seccomp()
-	x.labels()
-	x.paths()
+	x.compareSeccomp()
+	x.compareSecurityLabels()
+	x.compareMaskedPaths()
 }
 
-// capabilities compares those of the bounding set: all that the process can
+// compareCapabilities compares those of the bounding set: all that the process can
 // ever have.
-func (x *comparison) capabilities() {
+func (x *comparison) compareCapabilities() {
 	var given []string
 	if caps := x.process.Capabilities; caps != nil {
 		for _, name := range caps.Bounding {

@@ -17,26 +17,26 @@ func (x *comparison) compareVariables() {
 	for _, entry := range x.process.Env {
 		name, value, _ := strings.Cut(entry, "=")
 		given[name] = true
-		at := declared(x.Container, name)
+		at := declaredIndex(x.Container, name)
 		if at < 0 {
-			x.row(name, x.from(), x.variable(name, value), false)
+			x.row(name, x.undeclaredOrigin(), x.maskVariable(name, value), false)
 			continue
 		}
 		e := &x.Container.Env[at]
-		differs := e.ValueFrom == nil && x.expansion(value, e.Value, at) == nil
-		x.row(name, origin(e), x.variable(name, value), differs)
+		differs := e.ValueFrom == nil && x.findExpansion(value, e.Value, at) == nil
+		x.row(name, variableOrigin(e), x.maskVariable(name, value), differs)
 	}
 	for i := range x.Container.Env {
 		e := &x.Container.Env[i]
-		if !given[e.Name] && declared(x.Container, e.Name) == i {
-			x.row(e.Name, origin(e), "", !optional(e))
+		if !given[e.Name] && declaredIndex(x.Container, e.Name) == i {
+			x.row(e.Name, variableOrigin(e), "", !optional(e))
 		}
 	}
 }
 
-// declared returns the index of the effective variable, the last of its name; -1 if the
+// declaredIndex returns the index of the effective variable, the last of its name; -1 if the
 // container declares none.
-func declared(c *v1.Container, name string) int {
+func declaredIndex(c *v1.Container, name string) int {
 	for i, e := range slices.Backward(c.Env) {
 		if e.Name == name {
 			return i
@@ -45,16 +45,16 @@ func declared(c *v1.Container, name string) int {
 	return -1
 }
 
-// from says where a variable may come from if the manifest does not name it.
-func (x *comparison) from() string {
+// undeclaredOrigin says where a variable may come from if the manifest does not name it.
+func (x *comparison) undeclaredOrigin() string {
 	if len(x.Container.EnvFrom) > 0 {
 		return "(envFrom, or the image's)"
 	}
 	return "" // the image's, or the runtime's
 }
 
-// origin describes the manifest's value or source of a variable.
-func origin(e *v1.EnvVar) string {
+// variableOrigin describes the manifest's value or source of a variable.
+func variableOrigin(e *v1.EnvVar) string {
 	from := e.ValueFrom
 	switch {
 	case from == nil:
@@ -80,17 +80,17 @@ func optional(e *v1.EnvVar) bool {
 	case from == nil:
 		return false
 	case from.SecretKeyRef != nil:
-		return isSet(from.SecretKeyRef.Optional)
+		return isTrue(from.SecretKeyRef.Optional)
 	case from.ConfigMapKeyRef != nil:
-		return isSet(from.ConfigMapKeyRef.Optional)
+		return isTrue(from.ConfigMapKeyRef.Optional)
 	case from.FileKeyRef != nil:
-		return isSet(from.FileKeyRef.Optional)
+		return isTrue(from.FileKeyRef.Optional)
 	}
 	return false
 }
 
-// variable returns a value, masked unless it is literal.
-func (x *comparison) variable(name, value string) string {
+// maskVariable returns a value, masked unless it is literal.
+func (x *comparison) maskVariable(name, value string) string {
 	if value == "" || x.literal(name, value) {
 		return value
 	}
@@ -100,31 +100,31 @@ func (x *comparison) variable(name, value string) string {
 // literal reports whether the manifest has exactly this value for the variable:
 // nothing can have been expanded into it.
 func (x *comparison) literal(name, value string) bool {
-	at := declared(x.Container, name)
+	at := declaredIndex(x.Container, name)
 	return at >= 0 && x.Container.Env[at].ValueFrom == nil && x.Container.Env[at].Value == value
 }
 
 // lookup returns a variable's value, for pod.Expand.
 type lookup func(name string) (value string, ok bool)
 
-// expansion returns the lookup with which text, from the manifest, expands to given, the
+// findExpansion returns the lookup with which text, from the manifest, expands to given, the
 // runtime's; nil if none does. It counts only the pod's variables, not the image's: only
 // the manifest tells them apart, unless it has envFrom. before is the index of the
 // variable that has text as its value: it sees only those before it.
-func (x *comparison) expansion(given, text string, before int) lookup {
+func (x *comparison) findExpansion(given, text string, before int) lookup {
 	declaredOnly := func(name string) (string, bool) {
-		if at := declared(x.Container, name); at < 0 || at >= before {
+		if at := declaredIndex(x.Container, name); at < 0 || at >= before {
 			return "", false
 		}
-		return x.given(name)
+		return x.runtimeValue(name)
 	}
 	with := []lookup{declaredOnly}
 	if len(x.Container.EnvFrom) > 0 {
 		with = append(with, func(name string) (string, bool) {
-			if declared(x.Container, name) >= before {
+			if declaredIndex(x.Container, name) >= before {
 				return "", false
 			}
-			return x.given(name)
+			return x.runtimeValue(name)
 		})
 	}
 	for _, l := range with {
@@ -135,8 +135,8 @@ func (x *comparison) expansion(given, text string, before int) lookup {
 	return nil
 }
 
-// given returns a variable's value in the runtime.
-func (x *comparison) given(name string) (string, bool) {
+// runtimeValue returns a variable's value in the runtime.
+func (x *comparison) runtimeValue(name string) (string, bool) {
 	for _, entry := range slices.Backward(x.process.Env) {
 		if n, value, _ := strings.Cut(entry, "="); n == name {
 			return value, true

@@ -7,9 +7,9 @@ import (
 	"podd/internal/pod"
 )
 
-// listed is how long a list of running containers is used while no pod's status changes:
+// listTTL is how long a list of running containers is used while no pod's status changes:
 // every start and exit changes one.
-const listed = time.Minute
+const listTTL = time.Minute
 
 // Cache returns a Runtime for one Rotator. It lists the logs anew after each receipt from changed,
 // and once a minute: with 58 pods, a list every ten seconds would be half of what podd and
@@ -28,7 +28,7 @@ func (c *cache) RunningLogs(ctx context.Context) ([]pod.ContainerLog, error) {
 	select {
 	case <-c.changed:
 	default:
-		if time.Since(c.at) < listed {
+		if time.Since(c.at) < listTTL {
 			return c.logs, nil
 		}
 	}

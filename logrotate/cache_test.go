@@ -34,14 +34,14 @@ func TestLogsAreListedAnewAfterAChangeAndOnceAMinute(t *testing.T) {
 			}
 		}
 		list("first", 1)
-		time.Sleep(listed - time.Nanosecond)
+		time.Sleep(listTTL - time.Nanosecond)
 		list("within a minute", 1)
 		time.Sleep(time.Nanosecond)
 		list("a minute later", 2)
 		changed <- struct{}{}
 		list("after a change", 3)
 		l.err = errors.New("the runtime is away")
-		time.Sleep(listed)
+		time.Sleep(listTTL)
 		list("it fails", 4)
 		l.err = nil
 		list("after a failure", 5)

@@ -121,7 +121,7 @@ func TestALogGoesOnlyWhenItsCompressedFormIsOnTheDisk(t *testing.T) {
 	}
 	defer d.close()
 	var steps []string
-	tidier := newTidier(3, slog.New(slog.NewTextHandler(io.Discard, nil)), newMetrics(nil))
+	tidier := newCleaner(3, slog.New(slog.NewTextHandler(io.Discard, nil)), newMetrics(nil))
 	tidier.sync = func(f *os.File) error {
 		if !d.there(file) {
 			t.Error("the log is gone before its compressed form is safe")

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// soonest is the least time between two checks of a log: time stamps in names
+	// minCheckInterval is the least time between two checks of a log: time stamps in names
 	// are in seconds.
-	soonest = time.Second
-	// together is how many logs are rotated concurrently: each rotation waits for the
+	minCheckInterval = time.Second
+	// maxConcurrentRotations is how many logs are rotated concurrently: each rotation waits for the
 	// runtime, and a container that hangs must not delay the others.
-	together = 8
+	maxConcurrentRotations = 8
 	// reopenTimeout bounds one request to the runtime.
 	reopenTimeout = 30 * time.Second
 )
@@ -53,27 +53,27 @@ type Config struct {
 
 // Rotator rotates logs. Make it with New and Run it.
 type Rotator struct {
-	cfg     Config
-	log     *slog.Logger
-	metrics *metrics
-	tidier  *tidier
-	places  chan struct{} // of rotations, capacity together
+	cfg           Config
+	log           *slog.Logger
+	metrics       *metrics
+	cleaner       *cleaner
+	rotationSlots chan struct{} // of rotations, capacity together
 
-	mu    sync.Mutex // guards everything below
-	seen  map[string]*watched
-	early wake.Signal // an early check was scheduled
+	mu         sync.Mutex // guards everything below
+	seen       map[string]*watched
+	earlyCheck wake.Signal // an early check was scheduled
 }
 
 // watched is one running container's log.
 type watched struct {
-	log    pod.ContainerLog
-	before sighting
-	// early is when to check before the interval is over; zero for not.
-	early time.Time
+	log        pod.ContainerLog
+	lastSample sizeSample
+	// earlyCheckAt is when to check before the interval is over; zero for not.
+	earlyCheckAt time.Time
 	// busy: a rotation is under way.
 	busy bool
-	// said is the last error that was logged.
-	said string
+	// lastError is the last error that was logged.
+	lastError string
 }
 
 // New returns a Rotator; it starts nothing.
@@ -83,9 +83,9 @@ func New(cfg Config) *Rotator {
 	}
 	m := newMetrics(cfg.Registerer)
 	return &Rotator{
-		cfg: cfg, log: cfg.Log, metrics: m, places: make(chan struct{}, together),
-		tidier: newTidier(max(cfg.MaxFiles, minimumFiles)-1, cfg.Log, m),
-		seen:   map[string]*watched{}, early: wake.New(),
+		cfg: cfg, log: cfg.Log, metrics: m, rotationSlots: make(chan struct{}, maxConcurrentRotations),
+		cleaner: newCleaner(max(cfg.MaxFiles, minimumFiles)-1, cfg.Log, m),
+		seen:    map[string]*watched{}, earlyCheck: wake.New(),
 	}
 }
 
@@ -99,14 +99,14 @@ func (r *Rotator) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for range max(r.cfg.Workers, 1) {
-		running.Go(func() { r.tidier.run(ctx) })
+		running.Go(func() { r.cleaner.run(ctx) })
 	}
 	tick := time.NewTicker(r.cfg.Interval)
 	defer tick.Stop()
 	r.checkAll(ctx, &running)
 	for {
 		var timer <-chan time.Time
-		if at := r.nextEarly(); !at.IsZero() {
+		if at := r.nextEarlyCheck(); !at.IsZero() {
 			timer = time.After(time.Until(at))
 		}
 		select {
@@ -114,7 +114,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 			r.checkAll(ctx, &running)
 		case <-timer:
 			r.checkDue(ctx, &running)
-		case <-r.early:
+		case <-r.earlyCheck:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -139,7 +139,7 @@ func (r *Rotator) checkAll(ctx context.Context, running *sync.WaitGroup) {
 		if w == nil {
 			// As if it had been empty an interval ago, so that a flood is noticed
 			// at the first check.
-			w = &watched{before: sighting{at: time.Now().Add(-r.cfg.Interval)}}
+			w = &watched{lastSample: sizeSample{at: time.Now().Add(-r.cfg.Interval)}}
 			r.seen[l.ID] = w
 		}
 		w.log = l
@@ -152,12 +152,12 @@ func (r *Rotator) checkAll(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-func (r *Rotator) nextEarly() (first time.Time) {
+func (r *Rotator) nextEarlyCheck() (first time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.seen {
-		if !w.busy && !w.early.IsZero() && (first.IsZero() || w.early.Before(first)) {
-			first = w.early
+		if !w.busy && !w.earlyCheckAt.IsZero() && (first.IsZero() || w.earlyCheckAt.Before(first)) {
+			first = w.earlyCheckAt
 		}
 	}
 	return first
@@ -169,7 +169,7 @@ func (r *Rotator) checkDue(ctx context.Context, running *sync.WaitGroup) {
 	defer r.mu.Unlock()
 	now := time.Now()
 	for _, w := range r.seen {
-		if !w.early.IsZero() && !w.early.After(now) {
+		if !w.earlyCheckAt.IsZero() && !w.earlyCheckAt.After(now) {
 			r.checkLocked(ctx, w, running)
 		}
 	}
@@ -188,21 +188,21 @@ func (r *Rotator) checkLocked(ctx context.Context, w *watched, running *sync.Wai
 	switch {
 	case missing: // it was removed, and what is written is lost
 	case err != nil:
-		w.early = time.Time{} // otherwise it would be due again at once
-		r.complainLocked(w, fmt.Errorf("inspect the log: %w", err))
+		w.earlyCheckAt = time.Time{} // otherwise it would be due again at once
+		r.warnLocked(w, fmt.Errorf("inspect the log: %w", err))
 		return
 	case info.Size() < r.cfg.MaxSize:
-		now := sighting{info.Size(), time.Now()}
-		w.early = nextCheck(w.before, now, r.cfg.MaxSize, r.cfg.Interval, soonest)
-		w.before = now
+		now := sizeSample{info.Size(), time.Now()}
+		w.earlyCheckAt = nextCheck(w.lastSample, now, r.cfg.MaxSize, r.cfg.Interval, minCheckInterval)
+		w.lastSample = now
 		return
 	}
-	w.busy, w.early = true, time.Time{}
+	w.busy, w.earlyCheckAt = true, time.Time{}
 	log := w.log
 	running.Go(func() {
 		select {
-		case r.places <- struct{}{}:
-			defer func() { <-r.places }()
+		case r.rotationSlots <- struct{}{}:
+			defer func() { <-r.rotationSlots }()
 		case <-ctx.Done():
 			return
 		}
@@ -223,23 +223,23 @@ func (r *Rotator) rotated(w *watched, info fs.FileInfo, err error) {
 	w.busy = false
 	if err != nil {
 		r.metrics.rotations.WithLabelValues("error").Inc()
-		r.complainLocked(w, err)
+		r.warnLocked(w, err)
 		return
 	}
-	w.said = ""
+	w.lastError = ""
 	if info == nil {
 		return
 	}
 	r.metrics.rotations.WithLabelValues("ok").Inc()
-	w.before = sighting{at: time.Now()}
-	w.early = w.before.at.Add(soonest) // it may fill up again quickly
-	r.early.Notify()
+	w.lastSample = sizeSample{at: time.Now()}
+	w.earlyCheckAt = w.lastSample.at.Add(minCheckInterval) // it may fill up again quickly
+	r.earlyCheck.Notify()
 }
 
-// complainLocked logs an error of a container's log, unless it was the last one, too.
-func (r *Rotator) complainLocked(w *watched, err error) {
-	if text := err.Error(); text != w.said {
-		w.said = text
+// warnLocked logs an error of a container's log, unless it was the last one, too.
+func (r *Rotator) warnLocked(w *watched, err error) {
+	if text := err.Error(); text != w.lastError {
+		w.lastError = text
 		r.log.Warn("cannot rotate container log", "container", w.log.ID, "log", w.log.Path, "error", err)
 	}
 }
@@ -273,7 +273,7 @@ func (r *Rotator) rotate(ctx context.Context, l pod.ContainerLog) error {
 		}
 		return err
 	}
-	r.tidier.rotated(l.Path, d, name)
+	r.cleaner.rotated(l.Path, d, name)
 	return nil
 }
 

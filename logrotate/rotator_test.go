@@ -298,13 +298,13 @@ func TestALogThatCannotBeCheckedWaitsForTheUsualTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New(Config{Runtime: &runtime{}, MaxSize: 1600, MaxFiles: 3, Interval: 10 * time.Second})
-	w := &watched{log: pod.ContainerLog{ID: "a", Path: filepath.Join(file, "0.log")}, early: time.Now()} // below what is no directory
+	w := &watched{log: pod.ContainerLog{ID: "a", Path: filepath.Join(file, "0.log")}, earlyCheckAt: time.Now()} // below what is no directory
 	r.seen["a"] = w
 	var running sync.WaitGroup
 	r.checkDue(t.Context(), &running)
 	running.Wait()
-	if at := r.nextEarly(); !at.IsZero() || w.said == "" {
-		t.Errorf("got another early look at %v (said %q), want none", at, w.said)
+	if at := r.nextEarlyCheck(); !at.IsZero() || w.lastError == "" {
+		t.Errorf("got another early look at %v (said %q), want none", at, w.lastError)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 // observer attributes OOM kills to containers.
 type observer struct {
 	*cri.Client
-	oom *cgroup.OOMWitness
+	oom *cgroup.OOMDetector
 }
 
 // Observe is the client's Observe plus the OOM kills that the runtime did not report.
@@ -50,21 +50,21 @@ type sandboxImage struct {
 	name     string // empty for a runtime that cannot import archives
 	status   func(ctx context.Context, image string) (*pod.Image, error)
 	archives interface {
-		Missing(image string)
+		ReportMissing(image string)
 		WaitBriefly(ctx context.Context) error
 	}
 }
 
-// restored imports the image again if it was removed, as by crictl rmi --prune, and reports
+// reimportIfMissing imports the image again if it was removed, as by crictl rmi --prune, and reports
 // whether it is there now.
-func (s sandboxImage) restored(ctx context.Context) bool {
+func (s sandboxImage) reimportIfMissing(ctx context.Context) bool {
 	if s.name == "" {
 		return false
 	}
 	if image, err := s.status(ctx, s.name); err != nil || image != nil {
 		return false
 	}
-	s.archives.Missing(s.name)
+	s.archives.ReportMissing(s.name)
 	if s.archives.WaitBriefly(ctx) != nil {
 		return false
 	}
@@ -89,11 +89,11 @@ func (s sandboxes) Handler(ctx context.Context, p *v1.Pod) (string, error) {
 // ready.
 func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (string, error) {
 	id, err := s.Client.RunSandbox(ctx, req)
-	if err != nil && !errors.Is(err, pod.ErrUnavailable) && !errors.Is(err, pod.ErrNetworkNotReady) && !errors.Is(err, pod.ErrNameReserved) && s.image.restored(ctx) {
+	if err != nil && !errors.Is(err, pod.ErrUnavailable) && !errors.Is(err, pod.ErrNetworkNotReady) && !errors.Is(err, pod.ErrNameReserved) && s.image.reimportIfMissing(ctx) {
 		id, err = s.Client.RunSandbox(ctx, req)
 	}
-	notifyIf(s.failed, err)
-	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && bundle.Abandoned(ctx, s.Endpoint(), taken.Holder) {
+	notifyOnError(s.failed, err)
+	if taken, ok := errors.AsType[*pod.NameReservedError](err); ok && s.network != nil && bundle.SandboxAbandoned(ctx, s.Endpoint(), taken.Holder) {
 		return id, fmt.Errorf("%w; %w", err, pod.ErrNameLost)
 	}
 	if !errors.Is(err, pod.ErrNetworkNotReady) {
@@ -113,7 +113,7 @@ func (s sandboxes) RunSandbox(ctx context.Context, req pod.SandboxRequest) (stri
 // still have its record.
 func (s sandboxes) RemoveSandbox(ctx context.Context, id string) error {
 	err := s.Client.RemoveSandbox(ctx, id)
-	notifyIf(s.failed, err)
+	notifyOnError(s.failed, err)
 	return err
 }
 
@@ -125,11 +125,11 @@ type containers struct {
 
 func (c containers) StartContainer(ctx context.Context, id string) error {
 	err := c.Client.StartContainer(ctx, id)
-	notifyIf(c.failed, err)
+	notifyOnError(c.failed, err)
 	return err
 }
 
-func notifyIf(s wake.Signal, err error) {
+func notifyOnError(s wake.Signal, err error) {
 	if err != nil {
 		s.Notify()
 	}
@@ -149,10 +149,10 @@ type lister struct {
 
 // Summaries lists the pods, and forgets the containers that are not in the list.
 func (l lister) Summaries(ctx context.Context) ([]pod.Summary, error) {
-	mark := l.files.Mark()
+	mark := l.files.MarkListing()
 	listed, err := l.Client.Summaries(ctx)
 	if err == nil {
-		l.files.KeepOnly(listed, mark)
+		l.files.PruneUnlisted(listed, mark)
 	}
 	return listed, err
 }

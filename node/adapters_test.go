@@ -14,7 +14,7 @@ type imported struct {
 	asked      []string
 }
 
-func (i *imported) Missing(image string) {
+func (i *imported) ReportMissing(image string) {
 	i.asked = append(i.asked, image)
 	i.there = i.has
 }
@@ -43,7 +43,7 @@ func TestASandboxImageThatWasRemovedIsImportedAgain(t *testing.T) {
 			}
 			return nil, nil
 		}
-		if got := (sandboxImage{tt.name, status, dir}).restored(t.Context()); got != tt.want || (len(dir.asked) > 0) != tt.asked {
+		if got := (sandboxImage{tt.name, status, dir}).reimportIfMissing(t.Context()); got != tt.want || (len(dir.asked) > 0) != tt.asked {
 			t.Errorf("%s: got %t, imports of %q", tt.what, got, dir.asked)
 		}
 	}

@@ -6,22 +6,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// seenAddresses makes the node's addresses follow the Node's, if a cloud controller manager
+// followNodeAddresses makes the node's addresses follow the Node's, if a cloud controller manager
 // sets these. It does not block.
-func (n *parts) seenAddresses(of *v1.Node) {
+func (n *runtimeParts) followNodeAddresses(of *v1.Node) {
 	if n.cfg.ExternalCloud {
-		n.addresses.Follow(of.Status.Addresses)
+		n.addresses.SetFromNode(of.Status.Addresses)
 	}
 }
 
-// lookForAddresses updates pods' statuses when the node's addresses change. Running containers
+// refreshAddresses updates pods' statuses when the node's addresses change. Running containers
 // keep the variables that they were started with.
-func (n *parts) lookForAddresses() {
-	before := n.addresses.Now()
-	if !n.addresses.Look() {
+func (n *runtimeParts) refreshAddresses() {
+	before := n.addresses.Current()
+	if !n.addresses.Refresh() {
 		return
 	}
-	now := n.addresses.Now()
+	now := n.addresses.Current()
 	n.log.Warn("the node has other addresses", "before", before, "now", now)
 	n.status.SetOptions(n.facts.status(now))
 	if err := n.membership.client.Reconnect(); err != nil {

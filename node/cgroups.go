@@ -19,8 +19,8 @@ import (
 
 // cgroupTree returns podd's part of the cgroup hierarchies for a driver.
 func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
-	return cgroup.NewTree(n.hierarchies, driver, cgroupRoot(n.cfg), cgroup.Settings{
-		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.Bounds, Log: n.log,
+	return cgroup.NewTree(n.cgroupFacts, driver, cgroupRoot(n.cfg), cgroup.Settings{
+		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.CgroupLimits, Log: n.log,
 	})
 }
 
@@ -61,14 +61,14 @@ func (c podCgroups) timed(operation string, begin time.Time) {
 func (c podCgroups) RemoveCgroup(ctx context.Context, p *v1.Pod) error {
 	defer c.timed("destroy", time.Now())
 	err := c.Tree.Remove(ctx, p.UID)
-	notifyIf(c.failed, err)
+	notifyOnError(c.failed, err)
 	return err
 }
 
-// Leftover returns the pods that have a cgroup but are not known. It compares UIDs in the form
+// OrphanedPods returns the pods that have a cgroup but are not known. It compares UIDs in the form
 // that the tree lists: systemd's names have underscores for dashes. Pods that another podd
 // created on this runtime may have their cgroups in the same place.
-func (c podCgroups) Leftover(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
+func (c podCgroups) OrphanedPods(ctx context.Context, known []pod.UID) ([]pod.UID, error) {
 	all, err := c.client.PodUIDs(ctx)
 	if err != nil {
 		return nil, err
@@ -92,14 +92,14 @@ type resizer struct {
 	*admission.Gate
 }
 
-// RaiseCgroup and HoldCgroup serve resizes. They run before and after the containers are
+// RaiseCgroup and SetCgroup serve resizes. They run before and after the containers are
 // resized.
 func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
 	defer c.timed("update", time.Now())
 	return c.Tree.Raise(ctx, p)
 }
 
-func (c podCgroups) HoldCgroup(ctx context.Context, p *v1.Pod) error {
+func (c podCgroups) SetCgroup(ctx context.Context, p *v1.Pod) error {
 	defer c.timed("update", time.Now())
 	return c.Tree.Update(ctx, p)
 }
@@ -110,11 +110,11 @@ func (c podCgroups) MemoryUsage(p *v1.Pod, containerID string) (int64, error) {
 	return c.Tree.Usage(p, containerID)
 }
 
-// warnOfBounds warns about limits in the configuration that this kernel cannot
+// warnUnenforceableLimits warns about limits in the configuration that this kernel cannot
 // enforce.
-func (n *Node) warnOfBounds() {
+func (n *Node) warnUnenforceableLimits() {
 	for controller, asked := range map[string]bool{"pids": n.cfg.PodPIDsLimit > 0, "cpu": true, "memory": true} {
-		if _, ok := n.hierarchies.Controllers[controller]; asked && !ok {
+		if _, ok := n.cgroupFacts.Controllers[controller]; asked && !ok {
 			n.log.Warn("cgroup controller is missing or not delegated: pods are not limited by it", "controller", controller)
 		}
 	}

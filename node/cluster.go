@@ -46,10 +46,10 @@ type membership struct {
 	registrar *nodestatus.Registrar // built at the greeting
 	attached  *nodestorage.Attachments
 	lease     *nodestatus.Lease
-	drivers   *nodestorage.Drivers // built at the greeting
-	volumes   *volumes.Mounter     // built at the greeting; no pod goes before that
-	podCIDR   *cni.PodCIDR         // built at the greeting
-	reread    *nodestatus.Reread
+	drivers   *nodestorage.CSINodeUpdater // built at the greeting
+	volumes   *volumes.Mounter            // built at the greeting; no pod goes before that
+	podCIDR   *cni.PodCIDR                // built at the greeting
+	reread    *nodestatus.NodeRefresher
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: this node runs pods of
@@ -59,7 +59,7 @@ func (n *Node) newMembership() (*membership, error) {
 		return nil, nil
 	}
 	client, err := apiserver.Connect(apiserver.Config{
-		Kubeconfig: n.cfg.Kubeconfig, Bootstrap: n.cfg.BootstrapKubeconfig, UserAgent: n.userAgent(), QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst, Log: n.log, Metrics: n.registry,
+		Kubeconfig: n.cfg.Kubeconfig, BootstrapKubeconfig: n.cfg.BootstrapKubeconfig, UserAgent: n.userAgent(), QPS: n.cfg.APIQPS, Burst: n.cfg.APIBurst, Log: n.log, Metrics: n.registry,
 	})
 	if err != nil {
 		return nil, err
@@ -77,9 +77,9 @@ func (n *Node) newMembership() (*membership, error) {
 		Client: client, Name: n.cfg.NodeName, Duration: n.cfg.LeaseDuration, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,
 	})
 	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
-	m.reread = nodestatus.NewReread(read, func(of *v1.Node) { m.registrar.Keep(of) }, func() { n.agent.AdmitAgain() }, n.log)
+	m.reread = nodestatus.NewNodeRefresher(read, func(of *v1.Node) { m.registrar.ObserveNode(of) }, func() { n.agent.RetryAdmission() }, n.log)
 	m.mirrors = mirror.New(mirror.Config{
-		Client: client, Node: func() *v1.Node { return m.registrar.Registration() }, Status: n.statusOf, Changes: func() (<-chan struct{}, func()) { return n.status.Changes() }, Log: n.log,
+		Client: client, Node: func() *v1.Node { return m.registrar.LastKnownNode() }, Status: n.statusOf, Changes: func() (<-chan struct{}, func()) { return n.status.Changes() }, Log: n.log,
 	})
 	return m, nil
 }
@@ -87,9 +87,9 @@ func (n *Node) newMembership() (*membership, error) {
 // clusterDir holds what podd must know about the cluster when it starts without the apiserver.
 func (n *Node) clusterDir() string { return filepath.Join(n.cfg.RootDir, "cluster") }
 
-// leaveCluster removes everything that a cluster gave this node, so that it does not come back
+// removeClusterState removes everything that a cluster gave this node, so that it does not come back
 // if the node joins a cluster again.
-func (n *Node) leaveCluster() {
+func (n *Node) removeClusterState() {
 	if n.membership != nil {
 		return
 	}
@@ -122,7 +122,7 @@ func (n *Node) kubeletAPI() (a kubeletAPI, err error) {
 	guard := kubeletapi.Config{
 		Node: n.cfg.NodeName, Anonymous: c.Anonymous, Tokens: c.Tokens, TokenTTL: c.TokenTTL,
 		Review: c.Review, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL, Reviewer: n.membership.client, Log: n.log,
-		Subresources: server.KubeletSubresources, Admit: server.Admit, Dismiss: server.Dismiss,
+		Subresources: server.KubeletSubresources, Admit: server.Admit, Reject: server.Reject,
 	}
 	if c.ClientCAFile != "" {
 		authorities, err := kubeletapi.ClientAuthorities(c.ClientCAFile, n.log)
@@ -146,7 +146,7 @@ func (n *Node) kubeletOptions() server.Kubelet {
 	c := &n.cfg.API
 	return server.Kubelet{
 		Debugging: c.Debugging, DebugFlags: c.DebugFlags, Profiling: c.Profiling, SystemLogs: c.SystemLogs, LogQuery: c.LogQuery,
-		LogDir: systemLogs, Flags: n.own.Flags, SetVerbosity: n.own.SetVerbosity, CheckpointDir: filepath.Join(n.cfg.RootDir, "checkpoints"),
+		LogDir: systemLogs, Flags: n.options.Flags, SetVerbosity: n.options.SetVerbosity, CheckpointDir: filepath.Join(n.cfg.RootDir, "checkpoints"),
 	}
 }
 
@@ -174,18 +174,18 @@ func (n *Node) statusOf(uid pod.UID) *v1.PodStatus {
 	return nil
 }
 
-// gone passes a forgotten pod to the uploader, which deletes its object. It waits until none of
+// podGone passes a forgotten pod to the uploader, which deletes its object. It waits until none of
 // the pod's volumes is mounted here any more: others rely on that once the object is gone.
-func (m *membership) gone(last *v1.Pod) {
-	m.volumes.OnceRemoved(last.UID, func() { m.uploader.Gone(last) })
+func (m *membership) podGone(last *v1.Pod) {
+	m.volumes.OnceRemoved(last.UID, func() { m.uploader.PodRemoved(last) })
 	m.mirrors.Wake()
 }
 
-// changed makes the registrar write the Node's status. Before the registrar is built it does
+// nodeStatusChanged makes the registrar write the Node's status. Before the registrar is built it does
 // nothing: the first status will include the change.
-func (m *membership) changed() {
+func (m *membership) nodeStatusChanged() {
 	if m.registrar != nil {
-		m.registrar.Poke()
+		m.registrar.Wake()
 	}
 }
 
@@ -200,8 +200,8 @@ func (m *membership) source(n *Node) *podsource.Source {
 func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1.Pod, error)) {
 	m.client.FollowPods(ctx, node, func(pods []*v1.Pod, err error) {
 		if err == nil {
-			m.uploader.Seen(pods)
-			m.mirrors.Seen(pods)
+			m.uploader.ObservePods(pods)
+			m.mirrors.ObservePods(pods)
 		}
 		set(pods, err)
 	})
@@ -209,21 +209,21 @@ func (m *membership) FollowPods(ctx context.Context, node string, set func([]*v1
 
 // build builds the parts that need the facts of the runtime, before any of the second stage
 // runs.
-func (m *membership) build(p *parts) {
+func (m *membership) build(p *runtimeParts) {
 	m.volumes = p.volumes
 	m.podCIDR = p.newPodCIDR()
 	m.registrar = nodestatus.New(nodestatus.Config{
 		Client: m.client, Facts: p.nodeFacts(), State: func(ctx context.Context) nodestatus.State {
-			m.serving.look()
+			m.serving.renewOnAddressChange()
 			return p.nodeState(ctx)
-		}, Event: p.recorder.NodeEvent, Seen: func(of *v1.Node) { m.attached.Seen(of); m.podCIDR.Seen(of); p.seenAddresses(of) }, Register: p.cfg.RegisterNode, Fresh: p.devices.Fresh(),
+		}, RecordEvent: p.recorder.NodeEvent, OnNodeUpdate: func(of *v1.Node) { m.attached.ObserveNode(of); m.podCIDR.ObserveNode(of); p.followNodeAddresses(of) }, Register: p.cfg.RegisterNode, ResetExtendedResources: p.devices.ShouldResetExtendedResourceCapacity(),
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
 	})
-	m.drivers = nodestorage.NewDrivers(nodestorage.DriversConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, Refresh: p.csi.Refresh, Log: p.log})
+	m.drivers = nodestorage.NewCSINodeUpdater(nodestorage.CSINodeConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, RefreshAttachLimit: p.csi.RefreshAttachLimit, Log: p.log})
 }
 
 // start registers the node, and maintains the cluster's view of it and its pods.
-func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
+func (m *membership) start(ctx context.Context, g *errgroup.Group, p *runtimeParts) {
 	start(ctx, g, "node status", m.registrar.Run)
 	if m.serving != nil {
 		start(ctx, g, "serving certificate", func(ctx context.Context) error { return m.serving.run(ctx, m.registrar) })
@@ -254,81 +254,81 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *parts) {
 	start(ctx, g, "ResourceSlices", func(ctx context.Context) error {
 		select {
 		case <-m.registrar.Registered():
-			p.claims.Wipe(ctx)
+			p.draManager.WipeResourceSlices(ctx)
 		case <-ctx.Done():
 		}
 		return nil
 	})
 	start(ctx, g, "services", func(ctx context.Context) error { return m.services.Run(ctx, m.client) })
-	start(ctx, g, "service account tokens", func(ctx context.Context) error { return m.tokens.Run(ctx, objectUser{p.agent, p.volumes}) })
+	start(ctx, g, "service account tokens", func(ctx context.Context) error { return m.tokens.Run(ctx, objectWaker{p.agent, p.volumes}) })
 }
 
 // nodeFacts returns the facts that the Node states about this machine.
-func (n *parts) nodeFacts() nodestatus.Facts {
+func (n *runtimeParts) nodeFacts() nodestatus.Facts {
 	f := nodestatus.Facts{
 		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
-		Cloud: n.cfg.ExternalCloud, NodeIPs: n.cfg.NodeIPs,
+		ExternalCloudProvider: n.cfg.ExternalCloud, NodeIPs: n.cfg.NodeIPs,
 		Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
-		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, Declared: declared,
+		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, DeclaredFeatures: declaredFeatures,
 	}
 	f.System.KernelVersion = n.resources.Kernel
 	f.System.ContainerRuntimeVersion = n.facts.Runtime.Name + "://" + strings.TrimPrefix(n.facts.Runtime.Version, "v")
-	f.System.KubeletVersion = n.own.Version.Kubernetes + "+podd"
+	f.System.KubeletVersion = n.options.Version.Kubernetes + "+podd"
 	if n.resources.Swap > 0 {
 		f.System.Swap = &v1.NodeSwapStatus{Capacity: &n.resources.Swap}
 	}
 	for _, h := range n.facts.Handlers {
-		f.Handlers = append(f.Handlers, v1.NodeRuntimeHandler{
+		f.RuntimeHandlers = append(f.RuntimeHandlers, v1.NodeRuntimeHandler{
 			Name: h.Name, Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &h.RecursiveReadOnly, UserNamespaces: &h.UserNamespaces},
 		})
 	}
 	return f
 }
 
-// declared lists the features that podd has among those that nodes can declare.
+// declaredFeatures lists the features that podd has among those that nodes can declare.
 // InPlacePodVerticalScalingInitContainers is missing: init containers keep the resources that
 // they started with. ExtendWebSocketsToKubelet is missing because it would make the apiserver
 // leave the translation of streams to the node, and runtimes do not speak them.
-var declared = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
+var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
 
 // nodeState returns the part of the Node's status that may change.
-func (n *parts) nodeState(ctx context.Context) nodestatus.State {
-	n.addresses.Await(ctx)
-	n.lookForAddresses()
-	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.Now(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Now(ctx)}
-	s.Devices, s.UsableDevices = n.devices.Resources()
+func (n *runtimeParts) nodeState(ctx context.Context) nodestatus.State {
+	n.addresses.AwaitFirstLookup(ctx)
+	n.refreshAddresses()
+	s := nodestatus.State{NotReady: n.notReady(ctx), Addresses: n.addresses.Current(), VolumesInUse: n.csi.InUse(), Images: n.nodeImages.Current(ctx)}
+	s.DeviceCapacity, s.DeviceAllocatable = n.devices.Resources()
 	s.MemoryPressure, s.DiskPressure, s.PIDPressure = n.pressures()
 	return s
 }
 
 // newNodeImages builds the Node's list of images. Only a node in a cluster uses it.
-func (n *parts) newNodeImages() *nodestatus.Images {
+func (n *runtimeParts) newNodeImages() *nodestatus.Images {
 	return nodestatus.NewImages(nodestatus.ImagesConfig{
 		List: n.client.ListImages, Max: n.cfg.StatusMaxImages, MaxAge: n.cfg.StatusReportFrequency, Log: n.log,
 	})
 }
 
-// imageCalls notices the runtime calls that change the set of images.
-type imageCalls struct {
+// imageService notices the runtime calls that change the set of images.
+type imageService struct {
 	*cri.Client
 	changed func()
 }
 
 // PullImage pulls an image.
-func (c imageCalls) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
+func (c imageService) PullImage(ctx context.Context, ref string, auth *pod.RegistryAuth, annotations map[string]string) (string, error) {
 	defer c.changed()
 	return c.Client.PullImage(ctx, ref, auth, annotations)
 }
 
 // RemoveImage removes an image.
-func (c imageCalls) RemoveImage(ctx context.Context, image string) error {
+func (c imageService) RemoveImage(ctx context.Context, image string) error {
 	defer c.changed()
 	return c.Client.RemoveImage(ctx, image)
 }
 
 // notReady returns the reason why the node is not ready, in the kubelet's words where it has
 // some.
-func (n *parts) notReady(ctx context.Context) error {
+func (n *runtimeParts) notReady(ctx context.Context) error {
 	if n.supervisor != nil {
 		if err := n.supervisor.Healthy(); err != nil {
 			return fmt.Errorf("container runtime is down: %w", err)
@@ -336,7 +336,7 @@ func (n *parts) notReady(ctx context.Context) error {
 	}
 	s, err := n.conn.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("container runtime is down: %w", n.silence(err))
+		return fmt.Errorf("container runtime is down: %w", n.explainTimeout(err))
 	}
 	var why []error
 	if !s.Runtime.OK {

@@ -12,7 +12,7 @@ import (
 )
 
 // Log implements server.Runtime.
-func (a answers) Log(ctx context.Context, p *v1.Pod, containerID string) (podlogs.Log, error) {
+func (a serverRuntime) Log(ctx context.Context, p *v1.Pod, containerID string) (podlogs.Log, error) {
 	seen, err := a.client.Observe(ctx, p.UID)
 	if err != nil {
 		return podlogs.Log{}, fmt.Errorf("find the log of container %s: %w", containerID, err)
@@ -28,7 +28,7 @@ func (a answers) Log(ctx context.Context, p *v1.Pod, containerID string) (podlog
 		} else {
 			go func() {
 				defer close(ended)
-				a.awaitEnd(ctx, p.UID, containerID)
+				a.awaitTermination(ctx, p.UID, containerID)
 			}()
 		}
 		return podlogs.Log{Path: c.LogPath, Ended: ended}, nil
@@ -36,15 +36,15 @@ func (a answers) Log(ctx context.Context, p *v1.Pod, containerID string) (podlog
 	return podlogs.Log{}, fmt.Errorf("the runtime does not have container %s any more", containerID)
 }
 
-// awaitEnd returns once a container that ran has ended, or when ctx ends.
-func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) {
+// awaitTermination returns once a container that ran has ended, or when ctx ends.
+func (a serverRuntime) awaitTermination(ctx context.Context, uid pod.UID, containerID string) {
 	changes, stop := a.status.Changes()
 	defer stop()
 	for {
 		switch p := a.status.Pod(uid); {
-		case shownEnded(p, containerID):
+		case statusShowsTerminated(p, containerID):
 			return
-		case !shownRunning(p, containerID) && !a.runs(ctx, uid, containerID):
+		case !statusShowsRunning(p, containerID) && !a.isRunning(ctx, uid, containerID):
 			return // the container was replaced twice meanwhile
 		}
 		select {
@@ -55,17 +55,17 @@ func (a answers) awaitEnd(ctx context.Context, uid pod.UID, containerID string) 
 	}
 }
 
-// runs asks the runtime whether a container runs. The status shows a container as waiting while
+// isRunning asks the runtime whether a container runs. The status shows a container as waiting while
 // its postStart hook runs. If the runtime does not answer, runs returns true.
-func (a answers) runs(ctx context.Context, uid pod.UID, containerID string) bool {
+func (a serverRuntime) isRunning(ctx context.Context, uid pod.UID, containerID string) bool {
 	seen, err := a.client.Observe(ctx, uid)
 	return err != nil || slices.ContainsFunc(seen.Containers, func(c pod.Container) bool {
 		return c.ID == containerID && c.State == pod.ContainerRunning
 	})
 }
 
-// shownEnded reports whether a pod is gone, or shows that one of its containers has ended.
-func shownEnded(p *v1.Pod, containerID string) bool {
+// statusShowsTerminated reports whether a pod is gone, or shows that one of its containers has ended.
+func statusShowsTerminated(p *v1.Pod, containerID string) bool {
 	if p == nil {
 		return true
 	}
@@ -79,7 +79,7 @@ func shownEnded(p *v1.Pod, containerID string) bool {
 	return false
 }
 
-func shownRunning(p *v1.Pod, containerID string) bool {
+func statusShowsRunning(p *v1.Pod, containerID string) bool {
 	for c := range pod.ContainerStatuses(&p.Status) {
 		if c.State.Running != nil && pod.RuntimeID(c.ContainerID) == containerID {
 			return true

@@ -17,14 +17,14 @@ import (
 // from the data that the runtime stores. If the state directory is on a disk, changes across a
 // restart of podd go unnoticed, as for manifests with Secrets (ADR 0023).
 func (n *Node) contentKey() []byte {
-	key, err := keyIn(filepath.Join(n.cfg.StateDir, "objects"))
+	key, err := loadOrCreateKey(filepath.Join(n.cfg.StateDir, "objects"))
 	if err != nil {
 		n.log.Warn("cannot tell after a restart of podd whether ConfigMaps and Secrets have changed meanwhile", "error", err)
 	}
 	return key
 }
 
-func keyIn(dir string) ([]byte, error) {
+func loadOrCreateKey(dir string) ([]byte, error) {
 	if err := atomicfile.MkdirPrivate(dir); err != nil {
 		return nil, err
 	}
@@ -33,13 +33,13 @@ func keyIn(dir string) ([]byte, error) {
 		return nil, nil
 	}
 	key, err := os.ReadFile(path)
-	if err == nil && len(key) == objects.KeySize {
+	if err == nil && len(key) == objects.HashKeySize {
 		return key, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	key = make([]byte, objects.KeySize)
+	key = make([]byte, objects.HashKeySize)
 	_, _ = rand.Read(key) // Read never fails
 	if err := atomicfile.Write(path, key, 0o600); err != nil {
 		return nil, err

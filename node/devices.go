@@ -6,19 +6,19 @@ import (
 	"podd/internal/pod"
 )
 
-// deviceUser implements devices.Waker.
-type deviceUser struct{ *parts }
+// deviceWaker implements devices.Waker.
+type deviceWaker struct{ *runtimeParts }
 
 // Changed wakes a pod.
-func (u deviceUser) Changed(uid pod.UID) { u.agent.Wake(uid, time.Time{}) }
+func (u deviceWaker) Changed(uid pod.UID) { u.agent.Wake(uid, time.Time{}) }
 
-// AdmitAgain retries the admission of pods that wait for it.
-func (u deviceUser) AdmitAgain() { u.agent.AdmitAgain() }
+// RetryAdmission retries the admission of pods that wait for it.
+func (u deviceWaker) RetryAdmission() { u.agent.RetryAdmission() }
 
 // NodeChanged makes the registrar write the Node's status, if there is a registrar. Otherwise
 // the first status includes the resources.
-func (u deviceUser) NodeChanged() {
+func (u deviceWaker) NodeChanged() {
 	if m := u.membership; m != nil && m.registrar != nil {
-		m.registrar.Poke()
+		m.registrar.Wake()
 	}
 }

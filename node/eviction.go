@@ -19,11 +19,11 @@ import (
 
 // newEviction builds the manager that keeps the node from running out of memory, disk space and
 // process IDs.
-func (n *parts) newEviction() *eviction.Manager {
+func (n *runtimeParts) newEviction() *eviction.Manager {
 	c := &n.cfg.Eviction
 	cfg := eviction.Config{
-		Thresholds: c.Thresholds, Transition: c.Transition, MaxGrace: c.MaxGrace,
-		Node: pressured{n.newEvictionMeter(), n}, Pods: evictable{n}, Recorder: n.recorder, Changed: n.cluster.changed, Log: n.log, Metrics: n.registry,
+		Thresholds: c.Thresholds, PressureTransitionPeriod: c.Transition, MaxPodGracePeriod: c.MaxGrace,
+		Node: evictionNode{n.newEvictionMeter(), n}, Pods: evictionPods{n}, Recorder: n.recorder, Changed: n.cluster.nodeStatusChanged, Log: n.log, Metrics: n.registry,
 	}
 	if c.Alarm {
 		cfg.Alarm = memoryAlarm{n.kernel.NewAlarm(), n.cgroups.RootPath()}
@@ -32,25 +32,25 @@ func (n *parts) newEviction() *eviction.Manager {
 }
 
 // startEviction runs the eviction manager. Call it once pods are adopted.
-func (n *parts) startEviction(ctx context.Context, g *errgroup.Group) {
+func (n *runtimeParts) startEviction(ctx context.Context, g *errgroup.Group) {
 	start(ctx, g, "eviction", n.eviction.Run)
 }
 
-// pressured implements eviction.Node.
-type pressured struct {
+// evictionNode implements eviction.Node.
+type evictionNode struct {
 	*eviction.Meter
-	*parts
+	*runtimeParts
 }
 
 // newEvictionMeter builds the meter of the machine, and of the part that pods may use.
-func (n *parts) newEvictionMeter() *eviction.Meter {
+func (n *runtimeParts) newEvictionMeter() *eviction.Meter {
 	return eviction.NewMeter(eviction.MeterConfig{
 		Kernel: n.kernel, PodsCgroup: n.cgroups.RootPath(), FS: n.meter.FS, SameFS: usage.SameFS, PodsDir: n.dirs().WithDefaults().Pods(), ImagesDir: n.imagesDir, Log: n.log,
 	})
 }
 
 // imagesDir asks the runtime where its images are. It returns "" if the runtime does not say.
-func (n *parts) imagesDir(ctx context.Context) string {
+func (n *runtimeParts) imagesDir(ctx context.Context) string {
 	found, _, err := n.client.ImageFsInfo(ctx)
 	if err != nil || len(found) == 0 {
 		return ""
@@ -60,18 +60,18 @@ func (n *parts) imagesDir(ctx context.Context) string {
 
 // Reclaim removes the containers of pods that have ended, and unused images. The containers'
 // logs stay, and podd has its own record of the pods' statuses.
-func (o pressured) Reclaim(ctx context.Context) (freed bool, err error) {
-	containers, err := o.removeEnded(ctx)
-	images, imagesErr := o.keep.collector.RemoveUnused(ctx)
+func (o evictionNode) Reclaim(ctx context.Context) (freed bool, err error) {
+	containers, err := o.removeDeadContainers(ctx)
+	images, imagesErr := o.housekeeping.collector.RemoveUnused(ctx)
 	if containers+images > 0 {
 		o.log.Info("removed what nobody needs: the disk is full", "containers", containers, "images", images)
 	}
 	return containers+images > 0, errors.Join(err, imagesErr)
 }
 
-// removeEnded removes the dead containers of pods that have ended for good. Their statuses no
+// removeDeadContainers removes the dead containers of pods that have ended for good. Their statuses no
 // longer depend on the containers.
-func (o pressured) removeEnded(ctx context.Context) (removed int, err error) {
+func (o evictionNode) removeDeadContainers(ctx context.Context) (removed int, err error) {
 	all, err := o.client.Summaries(ctx)
 	if err != nil {
 		return 0, err
@@ -79,7 +79,7 @@ func (o pressured) removeEnded(ctx context.Context) (removed int, err error) {
 	var errs []error
 	for _, s := range all {
 		p := o.status.Pod(s.UID)
-		if p == nil || !pod.Over(p.Status.Phase) || !o.agent.Released(s.UID) {
+		if p == nil || !pod.IsPhaseTerminal(p.Status.Phase) || !o.agent.Released(s.UID) {
 			continue // the end of its containers may not be recorded yet
 		}
 		for id, state := range s.Containers {
@@ -96,13 +96,13 @@ func (o pressured) removeEnded(ctx context.Context) (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// evictable implements eviction.Pods.
-type evictable struct{ *parts }
+// evictionPods implements eviction.Pods.
+type evictionPods struct{ *runtimeParts }
 
-func (e evictable) Active() []*v1.Pod { return e.active() }
+func (e evictionPods) Active() []*v1.Pod { return e.activePods() }
 
 // Usage measures memory and processes in the cgroups, and disk usage in the directory trees.
-func (e evictable) Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName) eviction.Usage {
+func (e evictionPods) Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName) eviction.Usage {
 	var all []stats.PodStats
 	if of == v1.ResourceMemory || of == threshold.ResourcePIDs {
 		s, err := e.stats.Summary(ctx, false)
@@ -121,14 +121,14 @@ func (e evictable) Usage(ctx context.Context, pods []*v1.Pod, of v1.ResourceName
 	return used
 }
 
-func (e evictable) Evict(uid pod.UID, why pod.Eviction) bool { return e.agent.Evict(uid, why) }
+func (e evictionPods) Evict(uid pod.UID, why pod.Eviction) bool { return e.agent.Evict(uid, why) }
 
 // releasedEvery is upstream's podCleanupPollFreq. Polling is needed because the last releases
 // of an evicted pod change no status.
 const releasedEvery = time.Second
 
-// Released waits for the pod's worker to release its volumes and its cgroup.
-func (e evictable) Released(ctx context.Context, uid pod.UID) {
+// AwaitReleased waits for the pod's worker to release its volumes and its cgroup.
+func (e evictionPods) AwaitReleased(ctx context.Context, uid pod.UID) {
 	changes, stop := e.status.Changes()
 	defer stop()
 	tick := time.NewTicker(releasedEvery)
@@ -144,7 +144,7 @@ func (e evictable) Released(ctx context.Context, uid pod.UID) {
 }
 
 // pressures returns the Node's pressure conditions.
-func (n *parts) pressures() (memory, disk, pids bool) {
+func (n *runtimeParts) pressures() (memory, disk, pids bool) {
 	under := n.eviction.Conditions()
 	return slices.Contains(under, v1.NodeMemoryPressure), slices.Contains(under, v1.NodeDiskPressure), slices.Contains(under, v1.NodePIDPressure)
 }

@@ -32,16 +32,16 @@ type Facts struct {
 	PauseProfile string
 }
 
-// imports reports whether this runtime can import image archives.
-func (f Facts) imports() bool { return f.Runtime.Name == "containerd" }
+// importsArchives reports whether this runtime can import image archives.
+func (f Facts) importsArchives() bool { return f.Runtime.Name == "containerd" }
 
 // status returns the facts that pods' statuses show, with the node's addresses.
 func (f Facts) status(addresses []string) status.Options {
 	return status.Options{RuntimeName: f.Runtime.Name, HostIPs: slices.Clone(addresses), RecursiveReadOnly: f.RecursiveReadOnly}
 }
 
-// learn queries the other facts of a runtime that has responded.
-func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
+// queryFacts queries the other facts of a runtime that has responded.
+func (n *Node) queryFacts(ctx context.Context, version cri.Version) Facts {
 	f := Facts{Runtime: version, CgroupDriver: cgroup.Driver(n.cfg.CgroupDriver)}
 	s, err := n.conn.Status(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 		n.log.Debug("cgroup driver", "driver", rc.CgroupDriver)
 	}
 	f.PauseProfile = n.pauseProfile(ctx)
-	if !f.imports() {
+	if !f.importsArchives() {
 		n.log.Info("ignoring the image directory: archives can only be imported into containerd", "runtime", version.Name)
 	}
 	return f
@@ -68,10 +68,10 @@ func (n *Node) learn(ctx context.Context, version cri.Version) Facts {
 // how that process is started and what it needs: by the bundled runtime, from podd's own image.
 // It asks the runtime, because an administrator may have changed its settings.
 func (n *Node) pauseProfile(ctx context.Context) (path string) {
-	if n.network == nil || n.own.SandboxImage != bundle.PauseImage {
+	if n.network == nil || n.options.SandboxImage != bundle.PauseImage {
 		return ""
 	}
-	programs, err := bundle.Find(n.own.RuntimeDir)
+	programs, err := bundle.Find(n.options.RuntimeDir)
 	var runs string
 	if err == nil {
 		runs, err = n.conn.DefaultRuntime(ctx)

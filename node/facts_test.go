@@ -25,8 +25,8 @@ import (
 	"podd/systemd"
 )
 
-// greeter returns as much of a Node as greeting a runtime requires.
-func greeter(t *testing.T, srv *critest.Server) *Node {
+// newTestNode returns as much of a Node as greeting a runtime requires.
+func newTestNode(t *testing.T, srv *critest.Server) *Node {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	conn, err := cri.Connect(srv.Endpoint(), 0, log, prometheus.NewRegistry())
@@ -41,40 +41,40 @@ func greeter(t *testing.T, srv *critest.Server) *Node {
 	cfg := &config.Config{CgroupDriver: "systemd", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}
 	return &Node{
 		cfg: cfg, addresses: nodestatus.NewAddresses(nodestatus.AddressConfig{NodeName: cfg.NodeName, NodeIPs: cfg.NodeIPs}),
-		conn: conn, log: log, notifier: notifier, runtimeUp: make(chan time.Time, 1), ready: make(chan agent.Parts, 1),
+		conn: conn, log: log, notifier: notifier, runtimeStarted: make(chan time.Time, 1), agentParts: make(chan agent.Parts, 1),
 	}
 }
 
 func TestFactsAreWhatTheRuntimeSaysAtTheGreeting(t *testing.T) {
 	srv := critest.New(t)
-	n := greeter(t, srv)
-	facts, err := n.greet(t.Context())
+	n := newTestNode(t, srv)
+	facts, err := n.awaitRuntime(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if facts.Runtime.Name != "critest" || facts.imports() || facts.CgroupDriver != cgroup.Cgroupfs {
+	if facts.Runtime.Name != "critest" || facts.importsArchives() || facts.CgroupDriver != cgroup.Cgroupfs {
 		t.Errorf("got %+v, want the runtime's name and its driver, cgroupfs, over the configuration's", facts)
 	}
-	if now := n.addresses.Now(); !slices.Equal(now, []string{"192.0.2.7"}) || !slices.Equal(facts.status(now).HostIPs, now) {
+	if now := n.addresses.Current(); !slices.Equal(now, []string{"192.0.2.7"}) || !slices.Equal(facts.status(now).HostIPs, now) {
 		t.Errorf("got %v, and %v in statuses, want the configured address", now, facts.status(now).HostIPs)
 	}
 	select {
-	case <-n.runtimeUp:
+	case <-n.runtimeStarted:
 	default:
 		t.Error("the runtime was not reported as available")
 	}
 }
 
 func TestPartsAreGivenWheneverTheyAreAskedFor(t *testing.T) {
-	n := &Node{ready: make(chan agent.Parts, 1)}
+	n := &Node{agentParts: make(chan agent.Parts, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := n.greeted(ctx); err == nil {
+	if _, err := n.awaitAgentParts(ctx); err == nil {
 		t.Error("before the greeting: got parts")
 	}
-	n.ready <- agent.Parts{HostIP: n.hostIP}
+	n.agentParts <- agent.Parts{HostIP: n.hostIP}
 	for range 3 { // a failed list is requested again
-		if p, err := n.greeted(t.Context()); err != nil || p.HostIP == nil {
+		if p, err := n.awaitAgentParts(t.Context()); err != nil || p.HostIP == nil {
 			t.Fatalf("got %v (%v), want the parts", p, err)
 		}
 	}
@@ -83,11 +83,11 @@ func TestPartsAreGivenWheneverTheyAreAskedFor(t *testing.T) {
 // TestTheNewestRuntimeCounts: before the greeting a runtime may be restarted several
 // times while nothing reads.
 func TestTheNewestRuntimeCounts(t *testing.T) {
-	n := &Node{runtimeUp: make(chan time.Time, 1)}
+	n := &Node{runtimeStarted: make(chan time.Time, 1)}
 	for i := range 3 {
-		n.noteRuntime(time.Unix(int64(i), 0))
+		n.recordRuntimeStart(time.Unix(int64(i), 0))
 	}
-	if got := <-n.runtimeUp; got.Unix() != 2 {
+	if got := <-n.runtimeStarted; got.Unix() != 2 {
 		t.Errorf("got %v, want the last one", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestProblemsOfPartsThatCameLaterAreListed(t *testing.T) {
 	of := func(origin string) func() []pod.Problem {
 		return func() []pod.Problem { return []pod.Problem{{Origin: origin}} }
 	}
-	p := &problems{of: []func() []pod.Problem{of("a manifest")}}
+	p := &problems{listFuncs: []func() []pod.Problem{of("a manifest")}}
 	p.add(of("a mount"))
 	if got := p.list(); len(got) != 2 || got[0].Origin != "a manifest" || got[1].Origin != "a mount" {
 		t.Errorf("got %v", got)
@@ -149,13 +149,13 @@ func TestThePauseProfileIsForWhatPoddKnows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := critest.New(t)
 			srv.SetInfo("config", tc.settings)
-			n := greeter(t, srv)
+			n := newTestNode(t, srv)
 			n.cfg.StateDir = t.TempDir()
-			n.own.RuntimeDir, n.own.SandboxImage = programs, tc.image
+			n.options.RuntimeDir, n.options.SandboxImage = programs, tc.image
 			if !tc.foreign {
 				n.network = &cni.Network{}
 			}
-			facts, err := n.greet(t.Context())
+			facts, err := n.awaitRuntime(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,9 +10,9 @@ import (
 	"podd/server"
 )
 
-// loopPatience is how long the sync loop may take to respond. It only moves values, and never
+// syncLoopTimeout is how long the sync loop may take to respond. It only moves values, and never
 // blocks for long.
-const loopPatience = 2 * time.Second
+const syncLoopTimeout = 2 * time.Second
 
 // checks returns the named parts of /livez, /healthz and /readyz. A restart of podd helps if
 // the sync loop hangs. It does not help if the runtime or the network is broken.
@@ -27,7 +27,7 @@ func (n *Node) checks() []server.Check {
 }
 
 func (n *Node) syncLoopHealth(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, loopPatience)
+	ctx, cancel := context.WithTimeout(ctx, syncLoopTimeout)
 	defer cancel()
 	return n.agent.Healthy(ctx)
 }
@@ -40,7 +40,7 @@ func (n *Node) runtimeHealth(ctx context.Context) error {
 	}
 	s, err := n.conn.Status(ctx)
 	if err != nil {
-		return n.silence(err)
+		return n.explainTimeout(err)
 	}
 	if !s.Runtime.OK {
 		return fmt.Errorf("%w: %s: %s", pod.ErrUnavailable, s.Runtime.Reason, s.Runtime.Message)
@@ -48,8 +48,8 @@ func (n *Node) runtimeHealth(ctx context.Context) error {
 	return nil
 }
 
-// silence explains a call to the runtime that timed out.
-func (n *Node) silence(err error) error {
+// explainTimeout explains a call to the runtime that timed out.
+func (n *Node) explainTimeout(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, pod.ErrUnavailable) {
 		return fmt.Errorf("%w: %s accepts connections but does not respond in time; it hangs or is overloaded", pod.ErrUnavailable, n.conn.Endpoint())
 	}
@@ -66,7 +66,7 @@ func (n *Node) networkHealth(ctx context.Context) error {
 	}
 	s, err := n.conn.Status(ctx)
 	if err != nil {
-		return n.silence(err)
+		return n.explainTimeout(err)
 	}
 	if !s.Network.OK {
 		return fmt.Errorf("%w: %s: %s", pod.ErrNetworkNotReady, s.Network.Reason, s.Network.Message)
@@ -75,7 +75,7 @@ func (n *Node) networkHealth(ctx context.Context) error {
 }
 
 func (n *Node) sourcesHealth(context.Context) error {
-	if !n.config.SeenAll() {
+	if !n.podConfig.SeenAll() {
 		return errors.New("not every source of pods is ready yet")
 	}
 	return nil

@@ -29,7 +29,7 @@ type clientIdentity struct {
 	rotation *identity.Rotation
 }
 
-func (n *Node) userAgent() string { return "podd/" + n.own.Version.Version }
+func (n *Node) userAgent() string { return "podd/" + n.options.Version.Version }
 
 // subject is the name in both certificates (the Node authorizer and upstream's signers require
 // it).
@@ -41,19 +41,19 @@ func (n *Node) subject() pkix.Name {
 func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, error) {
 	i := &clientIdentity{client: client}
 	kubeconfig, bootstrap := n.cfg.Kubeconfig, n.cfg.BootstrapKubeconfig
-	if !n.cfg.RotateCertificates && (bootstrap == "" || apiserver.Usable(kubeconfig) == nil) {
+	if !n.cfg.RotateCertificates && (bootstrap == "" || apiserver.CheckKubeconfig(kubeconfig) == nil) {
 		return i, nil
 	}
 	store := identity.NewStore(n.cfg.CertDir, identity.ClientPrefix)
 	issued := func(p *identity.Pair) error {
-		if bootstrap == "" || apiserver.Usable(kubeconfig) == nil {
-			return client.Use(p.Cert, p.Key)
+		if bootstrap == "" || apiserver.CheckKubeconfig(kubeconfig) == nil {
+			return client.UseCertificate(p.Cert, p.Key)
 		}
 		return errors.Join(apiserver.WriteKubeconfig(kubeconfig, bootstrap, store.Path()), client.Reload())
 	}
 	initial, _ := identity.ParsePair(client.Certificate()) // nil if it authenticates by something else
 	i.rotation = identity.New(identity.Config{
-		Store: store, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName, Once: !n.cfg.RotateCertificates,
+		Store: store, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName, NoRenewal: !n.cfg.RotateCertificates,
 		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: n.subject()} },
 		Requester: func(valid bool) identity.Requester {
 			if valid || bootstrap == "" {
@@ -67,7 +67,7 @@ func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, err
 			}
 			return other
 		},
-		KeepInitial: true, Issued: issued, Log: n.log, Metrics: identity.ClientMetrics(n.registry),
+		StoreInitial: true, Issued: issued, Log: n.log, Metrics: identity.ClientMetrics(n.registry),
 	}, initial)
 	if p := i.rotation.Pair(); p != nil {
 		return i, issued(p)
@@ -78,7 +78,7 @@ func (n *Node) newClientIdentity(client *apiserver.Client) (*clientIdentity, err
 // start maintains the client's credentials.
 func (i *clientIdentity) start(ctx context.Context, g *errgroup.Group) {
 	start(ctx, g, "kubeconfig", func(ctx context.Context) error {
-		return i.client.Maintain(ctx, func() {
+		return i.client.WatchKubeconfig(ctx, func() {
 			if i.rotation == nil {
 				return
 			}
@@ -109,8 +109,8 @@ type servingIdentity struct {
 	rotation *identity.Rotation
 	// registrar has the Node, which the certificate takes its addresses from. It is nil before
 	// the Node is registered.
-	registrar atomic.Pointer[nodestatus.Registrar]
-	seen      []v1.NodeAddress // used only by look
+	registrar     atomic.Pointer[nodestatus.Registrar]
+	lastAddresses []v1.NodeAddress // used only by look
 }
 
 // servingCertificate returns the value for tls.Config.GetCertificate.
@@ -124,7 +124,7 @@ func (n *Node) servingCertificate() (get func(*tls.ClientHelloInfo) (*tls.Certif
 	if c.CertFile != "" {
 		certificate, err = kubeletapi.ConfiguredCertificate(c.CertFile, c.KeyFile, n.log)
 	} else {
-		certificate, err = kubeletapi.SelfSigned(n.cfg.CertDir, n.cfg.NodeName, n.addresses.Now())
+		certificate, err = kubeletapi.SelfSigned(n.cfg.CertDir, n.cfg.NodeName, n.addresses.Current())
 	}
 	if err != nil {
 		return nil, err
@@ -155,10 +155,10 @@ func (n *Node) newServingIdentity() *servingIdentity {
 // request with them. It is nil while none of them is an IP address, as upstream's.
 func (s *servingIdentity) template(subject pkix.Name) *x509.CertificateRequest {
 	registrar := s.registrar.Load()
-	if registrar == nil || registrar.Registration() == nil {
+	if registrar == nil || registrar.LastKnownNode() == nil {
 		return nil
 	}
-	return servingTemplate(subject, registrar.Registration().Status.Addresses)
+	return servingTemplate(subject, registrar.LastKnownNode().Status.Addresses)
 }
 
 func servingTemplate(subject pkix.Name, addresses []v1.NodeAddress) *x509.CertificateRequest {
@@ -185,18 +185,18 @@ func servingTemplate(subject pkix.Name, addresses []v1.NodeAddress) *x509.Certif
 	return t
 }
 
-// look renews the certificate if the Node's addresses have changed. Only the registrar calls
+// renewOnAddressChange renews the certificate if the Node's addresses have changed. Only the registrar calls
 // it.
-func (s *servingIdentity) look() {
+func (s *servingIdentity) renewOnAddressChange() {
 	if s == nil {
 		return
 	}
 	registrar := s.registrar.Load()
-	if registrar == nil || registrar.Registration() == nil {
+	if registrar == nil || registrar.LastKnownNode() == nil {
 		return
 	}
-	if now := registrar.Registration().Status.Addresses; !reflect.DeepEqual(now, s.seen) {
-		s.seen = now
+	if now := registrar.LastKnownNode().Status.Addresses; !reflect.DeepEqual(now, s.lastAddresses) {
+		s.lastAddresses = now
 		s.rotation.Wake()
 	}
 }

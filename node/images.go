@@ -23,9 +23,9 @@ import (
 	"podd/volumes/usage"
 )
 
-// leastFree is how many bytes of a disk podd keeps free by removing unused images, regardless
+// minFreeBytes is how many bytes of a disk podd keeps free by removing unused images, regardless
 // of the configured percentages.
-const leastFree = 1 << 30
+const minFreeBytes = 1 << 30
 
 // housekeeping holds the parts that limit disk usage. They are built with the images.
 type housekeeping struct {
@@ -41,37 +41,37 @@ func (h *housekeeping) run(ctx context.Context, g *errgroup.Group) {
 
 // newImages builds the image directory, the pulls with their credentials, image
 // garbage collection and log rotation.
-func (n *parts) newImages(waker images.Waker) error {
+func (n *runtimeParts) newImages(waker images.Waker) error {
 	importer, err := archive.DialContainerd(strings.TrimPrefix(n.client.Endpoint(), "unix://"))
 	if err != nil {
 		return err
 	}
 	n.nodeImages = n.newNodeImages()
 	n.archives = n.newArchives(importer)
-	n.keep.collector = n.newCollector()
-	n.keep.rotator = n.newRotator()
+	n.housekeeping.collector = n.newCollector()
+	n.housekeeping.rotator = n.newRotator()
 	n.images = images.NewPuller(images.PullConfig{
-		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Records: n.pullRecords, Archives: archives{n.archives, n.facts.imports()}, Log: n.log, Registerer: n.registry,
-		MaxParallel: n.cfg.ParallelImagePulls, Overtake: n.cfg.LongPullsOvertaken, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
-		HasUsed: n.client.HasUsed, Progress: importer.Receiving, DiskFull: n.keep.collector.Soon,
+		Runtime: imageService{n.client, n.nodeImages.Invalidate}, Waker: waker, Recorder: n.recorder, Keyring: n.keyring, Records: n.pullRecords, Archives: archives{n.archives, n.facts.importsArchives()}, Log: n.log, Registerer: n.registry,
+		MaxParallel: n.cfg.ParallelImagePulls, LongPullsYieldSlot: n.cfg.ExemptLongPulls, QPS: float64(n.cfg.RegistryPullQPS), Burst: n.cfg.RegistryBurst,
+		PodUsedImage: n.client.PodUsedImage, Progress: importer.DownloadProgress, DiskFull: n.housekeeping.collector.NotifyDiskFull,
 	})
 	return nil
 }
 
 // newArchives builds the image directory. It imports through containerd's own API, on the same
 // socket as CRI. It connects at the first import, and stays connected as long as podd runs.
-func (n *parts) newArchives(importer archive.Importer) *archive.Dir {
-	dir := n.own.ImageDir
+func (n *runtimeParts) newArchives(importer archive.Importer) *archive.Dir {
+	dir := n.options.ImageDir
 	if dir == "" {
-		dir = filepath.Join(n.own.RuntimeRootDir, "images")
+		dir = filepath.Join(n.options.RuntimeRootDir, "images")
 	}
 	return archive.New(archive.Config{
-		Dir: dir, Extra: []string{instance.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
+		Dir: dir, ExtraDirs: []string{instance.PackagedImagesDir}, StateFile: filepath.Join(n.cfg.RootDir, "imported.json"),
 		Importer: importer,
-		Images:   n.client, Log: n.own.ImportLog, Registerer: n.registry, Progress: n.own.ImportProgress,
+		Images:   n.client, Log: n.options.ImportLog, Registerer: n.registry, Progress: n.options.ImportProgress,
 		Imported: func(refs []string) {
 			n.images.Imported(refs)
-			n.nodeImages.Changed()
+			n.nodeImages.Invalidate()
 			n.imported.Notify()
 		},
 	})
@@ -102,12 +102,12 @@ func (n *Node) newKeyring() (*credentials.Keyring, error) {
 	return credentials.New(cfg), nil
 }
 
-func (n *parts) newCollector() *gc.Collector {
+func (n *runtimeParts) newCollector() *gc.Collector {
 	return gc.New(gc.Config{
-		Runtime: imageCalls{n.client, n.nodeImages.Changed}, Disk: n.imageDisk, Wanted: n.wantedImages, Usage: n.diskUsage, Known: n.pullRecords.Prune,
+		Runtime: imageService{n.client, n.nodeImages.Invalidate}, Disk: n.imageDisk, WantedImages: n.wantedImages, DescribeUsage: n.diskUsage, ImagesListed: n.pullRecords.Prune,
 		Policy: gc.Policy{
-			High: n.cfg.ImageGCHighThreshold, Low: n.cfg.ImageGCLowThreshold,
-			MinAge: n.cfg.ImageMinimumGCAge, MaxAge: n.cfg.ImageMaximumGCAge, MinFree: leastFree,
+			HighThresholdPercent: n.cfg.ImageGCHighThreshold, LowThresholdPercent: n.cfg.ImageGCLowThreshold,
+			MinAge: n.cfg.ImageMinimumGCAge, MaxAge: n.cfg.ImageMaximumGCAge, MinFree: minFreeBytes,
 		},
 		Recorder: n.recorder, Log: n.log, Registerer: n.registry,
 	})
@@ -116,7 +116,7 @@ func (n *parts) newCollector() *gc.Collector {
 var errNoImageDisk = errors.New("the container runtime does not say where its images are")
 
 // imageDisk returns the file system of the runtime's images.
-func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
+func (n *runtimeParts) imageDisk(ctx context.Context) (gc.Disk, error) {
 	found, _, err := n.client.ImageFsInfo(ctx)
 	if err != nil {
 		return gc.Disk{}, err
@@ -136,10 +136,10 @@ func (n *parts) imageDisk(ctx context.Context) (gc.Disk, error) {
 
 // wantedImages returns the images that a pod or the image directory refers to. It returns false
 // until every source is ready.
-func (n *parts) wantedImages() ([]string, bool) {
+func (n *runtimeParts) wantedImages() ([]string, bool) {
 	all := n.archives.Refs()
 	if n.network != nil {
-		all = append(all, n.own.SandboxImage)
+		all = append(all, n.options.SandboxImage)
 	}
 	for _, p := range n.status.Pods() {
 		for c := range pod.ContainerSpecs(&p.Spec) {
@@ -151,12 +151,12 @@ func (n *parts) wantedImages() ([]string, bool) {
 			}
 		}
 	}
-	return all, n.config.SeenAll()
+	return all, n.podConfig.SeenAll()
 }
 
 // diskUsage summarizes the usage of the images' file system, as far as podd can determine it at
 // a bounded cost.
-func (n *parts) diskUsage(ctx context.Context) string {
+func (n *runtimeParts) diskUsage(ctx context.Context) string {
 	disk, err := n.imageDisk(ctx)
 	if err != nil {
 		return ""
@@ -175,7 +175,7 @@ func (n *parts) diskUsage(ctx context.Context) string {
 		if !usage.SameFS(d.dir, disk.Mountpoint) {
 			continue
 		}
-		size, complete := sizeOf(ctx, d.dir)
+		size, complete := dirSize(ctx, d.dir)
 		rest -= size
 		more := ""
 		if !complete {

@@ -24,7 +24,7 @@ type inspector struct {
 }
 
 // Inspect implements server.Runtime.
-func (a answers) Inspect(ctx context.Context, p *v1.Pod, container string) (any, error) {
+func (a serverRuntime) Inspect(ctx context.Context, p *v1.Pod, container string) (any, error) {
 	return inspector{a.facts.Runtime, a.client}.pod(ctx, p, container)
 }
 
@@ -65,7 +65,7 @@ func (i inspector) container(ctx context.Context, p *v1.Pod, c *v1.Container) (i
 	}
 	in := inspect.Input{Pod: p, Container: c, Spec: got.Spec}
 	if got.State == pod.ContainerRunning {
-		in.OnNode = onNode // a dead container's PID may have been reused
+		in.IsHostNamespace = isNodeNamespace // a dead container's PID may have been reused
 	}
 	out.Rows, out.Spec = inspect.Compare(in), inspect.Masked(in)
 	return out, nil
@@ -85,9 +85,9 @@ var namespaceFiles = map[specs.LinuxNamespaceType]string{
 	specs.UTSNamespace: "uts", specs.UserNamespace: "user", specs.CgroupNamespace: "cgroup", specs.TimeNamespace: "time",
 }
 
-// onNode reports whether a namespace is podd's own, which is the node's. known is false if the
+// isNodeNamespace reports whether a namespace is podd's own, which is the node's. known is false if the
 // namespace's process has exited.
-func onNode(n specs.LinuxNamespace) (own, known bool) {
+func isNodeNamespace(n specs.LinuxNamespace) (own, known bool) {
 	own, known = sameFile(n.Path, "/proc/self/ns/"+namespaceFiles[n.Type])
 	return own, known
 }

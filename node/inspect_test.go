@@ -14,10 +14,10 @@ import (
 	"podd/internal/pod"
 )
 
-// told is a fake runtime's responses, by container ID.
-type told map[string]error
+// fakeInspector is a fake runtime's responses, by container ID.
+type fakeInspector map[string]error
 
-func (r told) Inspect(_ context.Context, id string) (cri.Inspection, error) {
+func (r fakeInspector) Inspect(_ context.Context, id string) (cri.Inspection, error) {
 	got := cri.Inspection{State: pod.ContainerRunning, PID: 7}
 	if id == "whole" {
 		got.Spec = &specs.Spec{Process: &specs.Process{Env: []string{"A=hidden"}}}
@@ -35,7 +35,7 @@ func TestInspectAsksForEachContainerThatIsThere(t *testing.T) {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{Name: name, ContainerID: "containerd://" + name})
 	}
 	p.Spec.InitContainers = []v1.Container{{Name: "late"}}
-	i := inspector{cri.Version{Name: "other", Version: "v1"}, told{"gone": fmt.Errorf("x: %w", pod.ErrNotFound), "away": pod.ErrUnavailable}}
+	i := inspector{cri.Version{Name: "other", Version: "v1"}, fakeInspector{"gone": fmt.Errorf("x: %w", pod.ErrNotFound), "away": pod.ErrUnavailable}}
 	for container, want := range map[string]string{
 		"whole": "", "silent": "other does not report what it passed", "gone": "does not have this container any more", "late": "no container yet",
 	} {
@@ -59,7 +59,7 @@ func TestInspectAsksForEachContainerThatIsThere(t *testing.T) {
 // TestANamespaceIsComparedWithTheNodes.
 func TestANamespaceIsComparedWithTheNodes(t *testing.T) {
 	for path, want := range map[string][2]bool{"/proc/self/ns/net": {true, true}, "/proc/self/ns/uts": {false, true}, "/proc/0/ns/net": {false, false}} {
-		if own, known := onNode(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: path}); own != want[0] || known != want[1] {
+		if own, known := isNodeNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: path}); own != want[0] || known != want[1] {
 			t.Errorf("%s: got %t, %t, want %v", path, own, known, want)
 		}
 	}

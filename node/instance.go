@@ -19,29 +19,29 @@ import (
 // instanceBytes is the length of an identity. It is long enough to be unique.
 const instanceBytes = 8
 
-// signature is the ID of an instance, and the file that holds it.
-type signature struct{ id, file string }
+// instanceIdentity is the ID of an instance, and the file that holds it.
+type instanceIdentity struct{ id, file string }
 
-// signatureOf returns the ID of the instance that owns a root directory. The ID is made at the
+// loadInstanceIdentity returns the ID of the instance that owns a root directory. The ID is made at the
 // first start and survives restarts and reboots. Everything that the instance creates through a
 // runtime carries the ID. If the root directory is lost, so is the ID: whatever the runtime
 // still has then belongs to another instance.
-func signatureOf(rootDir string) (signature, error) {
+func loadInstanceIdentity(rootDir string) (instanceIdentity, error) {
 	file := filepath.Join(rootDir, "instance")
 	for range 2 {
 		text, err := os.ReadFile(file)
 		if err == nil {
 			id, err := parseInstance(file, string(text))
-			return signature{id, file}, err
+			return instanceIdentity{id, file}, err
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return signature{}, fmt.Errorf("read podd's identity: %w", err)
+			return instanceIdentity{}, fmt.Errorf("read podd's identity: %w", err)
 		}
 		if err := makeInstance(rootDir, file); err != nil && !errors.Is(err, fs.ErrExist) {
-			return signature{}, fmt.Errorf("make podd's identity: %w", err)
+			return instanceIdentity{}, fmt.Errorf("make podd's identity: %w", err)
 		}
 	}
-	return signature{}, fmt.Errorf("read podd's identity: %s keeps disappearing", file)
+	return instanceIdentity{}, fmt.Errorf("read podd's identity: %s keeps disappearing", file)
 }
 
 func parseInstance(file, text string) (string, error) {
@@ -81,9 +81,9 @@ func makeInstance(rootDir, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// settleEndpoint returns an error if the endpoint has changed while pods still run on the
+// checkAndRecordEndpoint returns an error if the endpoint has changed while pods still run on the
 // runtime of the last start: they would run twice.
-func (n *Node) settleEndpoint() error {
+func (n *Node) checkAndRecordEndpoint() error {
 	file := filepath.Join(n.cfg.RootDir, "endpoint")
 	now := realSocket(n.conn.Endpoint())
 	text, err := os.ReadFile(file)
@@ -129,7 +129,7 @@ func (n *Node) runningPods() ([]pod.UID, error) {
 	var running []pod.UID
 	for _, uid := range uids {
 		for _, driver := range []cgroup.Driver{cgroup.Cgroupfs, cgroup.Systemd} {
-			busy, err := n.cgroupTree(driver).Busy(uid)
+			busy, err := n.cgroupTree(driver).HasProcesses(uid)
 			errs = append(errs, err)
 			if busy {
 				running = append(running, uid)

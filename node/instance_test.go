@@ -19,7 +19,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			s, err := signatureOf(root)
+			s, err := loadInstanceIdentity(root)
 			if err != nil {
 				t.Error(err)
 			}
@@ -32,7 +32,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 			t.Fatalf("got %q, want one identity for all", ids)
 		}
 	}
-	if other, err := signatureOf(filepath.Join(t.TempDir(), "root")); err != nil || other.id == ids[0] {
+	if other, err := loadInstanceIdentity(filepath.Join(t.TempDir(), "root")); err != nil || other.id == ids[0] {
 		t.Errorf("another root directory: got %q (%v), want another identity", other, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(root, ".instance*")); err != nil || len(left) > 0 {
@@ -43,7 +43,7 @@ func TestAnIdentityIsMadeOnceAndKept(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := signatureOf(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
+		if _, err := loadInstanceIdentity(root); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove") {
 			t.Errorf("%q: got %v, want an error that names the file", text, err)
 		}
 	}

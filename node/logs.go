@@ -12,10 +12,10 @@ import (
 	"podd/logrotate"
 )
 
-// maxSized bounds how many files sizeOf counts.
+// maxSized bounds how many files dirSize counts.
 const maxSized = 50_000
 
-func (n *parts) newRotator() *logrotate.Rotator {
+func (n *runtimeParts) newRotator() *logrotate.Rotator {
 	changed, _ := n.status.Changes() // for as long as podd runs
 	return logrotate.New(logrotate.Config{
 		Runtime: logrotate.Cache(n.client, changed), MaxSize: n.cfg.ContainerLogMaxSize, MaxFiles: n.cfg.ContainerLogMaxFiles,
@@ -24,9 +24,9 @@ func (n *parts) newRotator() *logrotate.Rotator {
 	})
 }
 
-// sizeOf adds up the disk usage of the files below dir on dir's own file system. complete is
+// dirSize adds up the disk usage of the files below dir on dir's own file system. complete is
 // false if there are more than maxSized.
-func sizeOf(ctx context.Context, dir string) (size int64, complete bool) {
+func dirSize(ctx context.Context, dir string) (size int64, complete bool) {
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {
 		return 0, true

@@ -71,14 +71,14 @@ type Config struct {
 // Node is the first stage: the parts that do not depend on the runtime. Create it with New, Run
 // it once.
 type Node struct {
-	cfg *config.Config
-	own Config
-	log *slog.Logger
+	cfg     *config.Config
+	options Config
+	log     *slog.Logger
 
-	hierarchies cgroup.Facts
+	cgroupFacts cgroup.Facts
 	resources   capacity.Resources
 	sysctls     admission.Sysctls
-	signature   signature
+	instance    instanceIdentity
 	addresses   *nodestatus.Addresses
 
 	registry     *prometheus.Registry
@@ -86,7 +86,7 @@ type Node struct {
 	notifier     *systemd.Notifier
 	recorder     *events.Recorder
 	status       *status.Writer
-	config       *podconfig.PodConfig
+	podConfig    *podconfig.PodConfig
 	objects      *objects.Store
 	keyring      *credentials.Keyring
 	pullRecords  *records.Store
@@ -105,13 +105,13 @@ type Node struct {
 	supervisor *bundle.Supervisor
 	network    *cni.Network
 
-	// runtimeUp receives the time when the process of a newly ready runtime started; zero if
+	// runtimeStarted receives the time when the process of a newly ready runtime started; zero if
 	// unknown.
-	runtimeUp chan time.Time
-	// runtimeBack is notified when the runtime responds again after an outage.
-	runtimeBack wake.Signal
-	// ready receives the agent's parts, once.
-	ready chan agent.Parts
+	runtimeStarted chan time.Time
+	// runtimeRecovered is notified when the runtime responds again after an outage.
+	runtimeRecovered wake.Signal
+	// agentParts receives the agent's parts, once.
+	agentParts chan agent.Parts
 }
 
 // New builds the first stage, bottom up, and starts nothing. Its errors come from the
@@ -120,8 +120,8 @@ func New(c Config) (*Node, error) {
 	cfg := c.Kubelet
 	c.RuntimeRootDir = cmp.Or(c.RuntimeRootDir, cfg.RootDir)
 	n := &Node{
-		cfg: cfg, own: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
-		runtimeUp: make(chan time.Time, 1), runtimeBack: wake.New(), ready: make(chan agent.Parts, 1),
+		cfg: cfg, options: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
+		runtimeStarted: make(chan time.Time, 1), runtimeRecovered: wake.New(), agentParts: make(chan agent.Parts, 1),
 	}
 	n.budget = budget.New(n.registry)
 	server.RegisterProcess(n.registry, cfg.NodeName, c.Version)
@@ -129,24 +129,24 @@ func New(c Config) (*Node, error) {
 	if n.notifier, err = systemd.New(n.log); err != nil {
 		return nil, err
 	}
-	if n.hierarchies, err = cgroup.Detect(); err != nil {
+	if n.cgroupFacts, err = cgroup.Detect(); err != nil {
 		return nil, err
 	}
 	if n.resources, err = capacity.Find(cfg); err != nil {
 		return nil, err
 	}
-	n.warnOfBounds()
+	n.warnUnenforceableLimits()
 	n.addresses = nodestatus.NewAddresses(nodestatus.AddressConfig{NodeName: cfg.NodeName, NodeIPs: cfg.NodeIPs, InCluster: cfg.Kubeconfig != ""})
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
-		Options: status.Options{HostIPs: n.addresses.Now()}, Gone: func(last *v1.Pod) { n.cluster.gone(last) }, Log: n.log, Metrics: n.registry,
+		Options: status.Options{HostIPs: n.addresses.Current()}, OnForget: func(last *v1.Pod) { n.cluster.podGone(last) }, Log: n.log, Metrics: n.registry,
 	})
 	if n.membership, err = n.newMembership(); err != nil {
 		return nil, err
 	}
-	n.cluster = n.alone()
+	n.cluster = n.standaloneParts()
 	if n.membership != nil {
-		n.cluster = n.member(n.membership)
+		n.cluster = n.memberParts(n.membership)
 	}
 	if err := n.connect(); err != nil {
 		return nil, err
@@ -157,16 +157,16 @@ func New(c Config) (*Node, error) {
 	key := n.contentKey()
 	n.pullRecords = records.New(records.Config{Root: cfg.RootDir, Policy: cfg.ImageAccess, Key: key, Log: n.log, Registerer: n.registry})
 	n.objects = objects.New(objects.Config{
-		Bindings: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), Node: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
-		Remote: n.cluster.remote, Labels: n.cluster.labels, Key: key, Log: n.log, Metrics: n.registry,
+		BindingsFile: filepath.Join(n.cfg.RootDir, "volume-bindings.json"), NodeLabels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels),
+		Remote: n.cluster.remote, ClusterNodeLabels: n.cluster.labels, HashKey: key, Log: n.log, Metrics: n.registry,
 	})
 	if n.keyring, err = n.newKeyring(); err != nil {
 		return nil, err
 	}
 	n.files = podfs.New(n.dirs(), n.log)
 	sources := n.newSources()
-	n.config = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, Static: n.cluster.mirror, Log: n.log, Registerer: n.registry})
-	n.problems = &problems{of: []func() []pod.Problem{n.config.Problems, n.objects.Problems, n.keyring.Problems, n.cluster.problems}}
+	n.podConfig = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, OnStaticPods: n.cluster.mirror, Log: n.log, Registerer: n.registry})
+	n.problems = &problems{listFuncs: []func() []pod.Problem{n.podConfig.Problems, n.objects.Problems, n.keyring.Problems, n.cluster.problems}}
 	n.newAgent(sources)
 	return n, n.newServer()
 }
@@ -176,13 +176,13 @@ func (n *Node) newSources() []podconfig.Source {
 	var sources []podconfig.Source
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
-			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.own.Validation, CheckFrequency: n.cfg.FileCheckFrequency,
-			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), GoneAtOnce: n.own.AsKubelet, Log: n.log,
+			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.options.Validation, CheckFrequency: n.cfg.FileCheckFrequency,
+			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), DeleteImmediately: n.options.AsKubelet, Log: n.log,
 		}))
 	}
 	if n.cfg.StaticPodURL != "" {
 		sources = append(sources, http.New(http.Config{
-			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.own.Validation,
+			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.options.Validation,
 			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"),
 			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))
@@ -200,12 +200,12 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 		names[i] = s.Name()
 	}
 	n.agent = agent.New(agent.Config{
-		Greeted: n.greeted, Logs: n.files, Status: n.status, Events: n.recorder, Objects: podObjects{n.objects, n.cluster.forgetPod},
-		Sources: names, BackOff: policy, Budget: n.budget, LogRemovals: n.logRemovalsDir(),
-		Ended: filepath.Join(n.cfg.RootDir, "ended"), Allocated: filepath.Join(n.cfg.RootDir, "allocated"),
-		Accepted: filepath.Join(n.cfg.RootDir, "accepted"), Starts: filepath.Join(n.cfg.RootDir, "starts"), Log: n.log, Metrics: n.registry,
+		AwaitRuntime: n.awaitAgentParts, Logs: n.files, Status: n.status, Events: n.recorder, Objects: podObjects{n.objects, n.cluster.forgetPod},
+		Sources: names, BackOff: policy, Budget: n.budget, LogRemovalsDir: n.logRemovalsDir(),
+		CompletedDir: filepath.Join(n.cfg.RootDir, "ended"), AllocatedDir: filepath.Join(n.cfg.RootDir, "allocated"),
+		AcceptedDir: filepath.Join(n.cfg.RootDir, "accepted"), StartsDir: filepath.Join(n.cfg.RootDir, "starts"), Log: n.log, Metrics: n.registry,
 	})
-	n.pleg = pleg.New(pleg.Config{Waker: n.agent, Recovered: n.recovered, Log: n.log, Metrics: n.registry})
+	n.pleg = pleg.New(pleg.Config{Waker: n.agent, OnRecovery: n.onRuntimeRecovered, Log: n.log, Metrics: n.registry})
 }
 
 func (n *Node) newServer() error {
@@ -216,7 +216,7 @@ func (n *Node) newServer() error {
 	n.server = server.New(server.Config{
 		KubeletAddress: api.address, KubeletTLS: api.tls, KubeletGuard: api.guard, KubeletTrusts: api.trusts, Kubelet: n.kubeletOptions(),
 		Socket: n.cfg.Socket(), ReadOnlyAddress: n.cfg.ReadOnlyAddress, HealthzAddress: n.cfg.HealthzAddress,
-		Version: n.own.Version, NodeName: n.cfg.NodeName, Pods: n.status, Expects: n.agent.Expects, Problems: n.problems.list,
+		Version: n.options.Version, NodeName: n.cfg.NodeName, Pods: n.status, Expects: n.agent.Expects, Problems: n.problems.list,
 		Events: func(namespace, name string) []*v1.Event {
 			return n.recorder.List(events.Filter{Namespace: namespace, Name: name})
 		},
@@ -226,20 +226,20 @@ func (n *Node) newServer() error {
 		Drain:   n.agent.Drain,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),
-		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.config.Changes},
+		Changes: []func() (<-chan struct{}, func()){n.status.Changes, n.recorder.Watch, n.podConfig.Changes},
 		Log:     n.log, Gather: n.registry, GatherProbes: n.probeMetrics, Metrics: n.registry,
 	})
 	return nil
 }
 
-// claim locks the root directories, and records the data that podd runtime stop needs.
-func (n *Node) claim() error {
-	a := instance.Agent{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
+// lockDirectories locks the root directories, and records the data that podd runtime stop needs.
+func (n *Node) lockDirectories() error {
+	a := instance.AgentRecord{Dirs: instance.Dirs{Root: n.cfg.RootDir, State: n.cfg.StateDir}, CgroupRoot: cgroupRoot(n.cfg)}
 	if n.network == nil {
 		a.Endpoint = n.conn.Endpoint()
-		return instance.ClaimAgent(a, a.Root)
+		return instance.AcquireAgent(a, a.Root)
 	}
-	return instance.ClaimAgent(a, n.own.RuntimeRootDir)
+	return instance.AcquireAgent(a, n.options.RuntimeRootDir)
 }
 
 // Run opens the socket and the ports, starts everything and blocks until ctx ends. Pods and
@@ -248,24 +248,24 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.server.Listen(); err != nil {
 		return err
 	}
-	if err := n.claim(); err != nil {
+	if err := n.lockDirectories(); err != nil {
 		n.server.Close()
 		return err
 	}
-	n.leaveCluster()
+	n.removeClusterState()
 	n.adoptLogRemovals()
-	if err := errors.Join(n.awaitPodCIDR(), n.settleEndpoint()); err != nil {
+	if err := errors.Join(n.awaitPodCIDR(), n.checkAndRecordEndpoint()); err != nil {
 		n.server.Close()
 		return err
 	}
-	n.log.Info("podd is starting", "version", n.own.Version.Version, "node", n.cfg.NodeName, "config", n.cfg.File,
-		"runtime", n.conn.Endpoint(), "manifests", n.cfg.StaticPodPath, "cgroups", n.hierarchies.Version)
+	n.log.Info("podd is starting", "version", n.options.Version.Version, "node", n.cfg.NodeName, "config", n.cfg.File,
+		"runtime", n.conn.Endpoint(), "manifests", n.cfg.StaticPodPath, "cgroups", n.cgroupFacts.Version)
 	started := time.Now() // before this podd's first call
 	g, ctx := errgroup.WithContext(ctx)
 	start(ctx, g, "server", n.server.Run)
 	start(ctx, g, "systemd", func(ctx context.Context) error { return n.notifier.Run(ctx, n.watchdog) })
-	start(ctx, g, "pod configuration", n.config.Run)
-	start(ctx, g, "problems", n.tellProblems)
+	start(ctx, g, "pod configuration", n.podConfig.Run)
+	start(ctx, g, "problems", n.recordProblems)
 	if n.membership != nil {
 		n.membership.identity.start(ctx, g)
 		start(ctx, g, "address of the node's name", func(ctx context.Context) error { return n.addresses.Run(ctx, n.cfg.StatusUpdateFrequency) })
@@ -273,8 +273,8 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.supervisor != nil {
 		start(ctx, g, "runtime supervisor", n.supervisor.Run)
 	}
-	start(ctx, g, "sync loop", func(ctx context.Context) error { return n.agent.Run(ctx, n.config.Updates()) })
-	start(ctx, g, "runtime", func(ctx context.Context) error { return n.followRuntime(ctx, g, started) })
+	start(ctx, g, "sync loop", func(ctx context.Context) error { return n.agent.Run(ctx, n.podConfig.Updates()) })
+	start(ctx, g, "runtime", func(ctx context.Context) error { return n.runSecondStage(ctx, g, started) })
 	n.notifier.Ready()
 	<-ctx.Done()
 	n.notifier.Stopping()

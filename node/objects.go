@@ -13,23 +13,23 @@ import (
 	"podd/volumes"
 )
 
-// objectUser is notified of changes of the objects that a pod names.
-type objectUser struct {
+// objectWaker is notified of changes of the objects that a pod names.
+type objectWaker struct {
 	agent   *agent.Agent
 	volumes *volumes.Mounter
 }
 
-func (u objectUser) Changed(uid pod.UID) {
+func (u objectWaker) Changed(uid pod.UID) {
 	u.volumes.Changed(uid)
 	u.agent.ObjectsChanged(uid)
 }
 
-// driverUser is notified of a CSI driver that a pod waits for.
-type driverUser struct{ of *parts }
+// csiWaker is notified of a CSI driver that a pod waits for.
+type csiWaker struct{ node *runtimeParts }
 
-func (u driverUser) Changed(uid pod.UID) {
-	u.of.volumes.RetryUnmount(uid)
-	u.of.agent.ObjectsChanged(uid)
+func (u csiWaker) Changed(uid pod.UID) {
+	u.node.volumes.RetryUnmount(uid)
+	u.node.agent.ObjectsChanged(uid)
 }
 
 // listObjects describes the objects without any of their values.
@@ -54,7 +54,7 @@ func (n *Node) listObjects() []server.ObjectInfo {
 		}
 		all = append(all, info)
 	}
-	for _, made := range n.objects.MadeClaims() {
+	for _, made := range n.objects.EphemeralClaims() {
 		state := bindings.Claims[claims.Key{Namespace: made.Namespace, Name: made.Name}]
 		all = append(all, server.ObjectInfo{Kind: pod.KindPersistentVolumeClaim, Namespace: made.Namespace, Name: made.Name,
 			UsedBy: made.Users, Seen: made.CreationTimestamp.Time, Storage: storageOfClaim(made.PersistentVolumeClaim, state)})

@@ -13,9 +13,9 @@ import (
 const settleTime = 5 * time.Second
 
 // newPodCIDR builds the part that applies the Node's podCIDRs.
-func (n *parts) newPodCIDR() *cni.PodCIDR {
-	cfg := cni.PodCIDRConfig{Configured: n.cfg.PodCIDR, Log: n.log, Settled: n.awaitNetwork, Changed: func() {
-		n.cluster.changed()
+func (n *runtimeParts) newPodCIDR() *cni.PodCIDR {
+	cfg := cni.PodCIDRConfig{Configured: n.cfg.PodCIDR, Log: n.log, AwaitReload: n.awaitNetwork, Changed: func() {
+		n.cluster.nodeStatusChanged()
 		n.agent.WakeAll()
 	}}
 	if n.network != nil {
@@ -28,7 +28,7 @@ func (n *parts) newPodCIDR() *cni.PodCIDR {
 
 // awaitNetwork returns once the runtime says that pods can have a network, or after settleTime.
 // The node's status has the reason then.
-func (n *parts) awaitNetwork(ctx context.Context) {
+func (n *runtimeParts) awaitNetwork(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -45,5 +45,5 @@ func (n *Node) awaitPodCIDR() error {
 	if n.membership == nil || n.network == nil {
 		return nil
 	}
-	return n.network.Await()
+	return n.network.AwaitAssignment()
 }

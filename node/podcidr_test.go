@@ -10,7 +10,7 @@ import (
 
 func TestPodCIDRIsSaidInTheWordsOfCRI(t *testing.T) {
 	srv := critest.New(t)
-	n := greeter(t, srv)
+	n := newTestNode(t, srv)
 	var p cni.RuntimeConfig = n.conn
 	if err := p.UpdateRuntimeConfig(t.Context(), "10.0.1.0/24,fd00:1::/64"); err != nil {
 		t.Fatal(err)

@@ -19,19 +19,19 @@ const reasonManifest = "FailedValidation"
 // meant.
 const reasonWarning = "ManifestWarning"
 
-// tellProblems emits an event for each new problem of a manifest. podconfig itself informs the
+// recordProblems emits an event for each new problem of a manifest. podconfig itself informs the
 // log, the metric and podd ps.
-func (n *Node) tellProblems(ctx context.Context) error {
-	changes, stop := n.config.Changes()
+func (n *Node) recordProblems(ctx context.Context) error {
+	changes, stop := n.podConfig.Changes()
 	defer stop()
 	told := map[string]bool{}
 	for {
 		now := map[string]bool{}
-		for _, p := range n.config.Problems() {
+		for _, p := range n.podConfig.Problems() {
 			text := p.String()
 			now[text] = true
 			if !told[text] {
-				namespace, name := concerned(p)
+				namespace, name := problemSubject(p)
 				reason := reasonManifest
 				if p.Warning {
 					reason = reasonWarning
@@ -48,8 +48,8 @@ func (n *Node) tellProblems(ctx context.Context) error {
 	}
 }
 
-// concerned returns the pod that a problem is about, or else the manifest.
-func concerned(p pod.Problem) (namespace, name string) {
+// problemSubject returns the pod that a problem is about, or else the manifest.
+func problemSubject(p pod.Problem) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(p.Pod, "/"); ok {
 		return namespace, name
 	}
@@ -59,20 +59,20 @@ func concerned(p pod.Problem) (namespace, name string) {
 // problems collects the problems of manifests, registry credentials, image archives and pending
 // unmounts. Parts that are built after the greeting add their own.
 type problems struct {
-	mu sync.Mutex
-	of []func() []pod.Problem // guarded by mu
+	mu        sync.Mutex
+	listFuncs []func() []pod.Problem // guarded by mu
 }
 
 // add adds a function that returns problems.
 func (p *problems) add(of func() []pod.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of = append(p.of, of)
+	p.listFuncs = append(p.listFuncs, of)
 }
 
 func (p *problems) list() []pod.Problem {
 	p.mu.Lock()
-	of := slices.Clone(p.of)
+	of := slices.Clone(p.listFuncs)
 	p.mu.Unlock()
 	var all []pod.Problem
 	for _, list := range of {
@@ -82,7 +82,7 @@ func (p *problems) list() []pod.Problem {
 }
 
 // pendingUnmounts returns the mounts that could not be unmounted yet.
-func (n *parts) pendingUnmounts() []pod.Problem {
+func (n *runtimeParts) pendingUnmounts() []pod.Problem {
 	var all []pod.Problem
 	for _, d := range n.volumes.PendingUnmounts() {
 		all = append(all, pod.Problem{Origin: d.Path, Message: d.Message, Since: d.Since})

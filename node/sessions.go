@@ -15,8 +15,8 @@ import (
 	"podd/server"
 )
 
-// Running implements server.Runtime.
-func (a answers) Running(ctx context.Context, p *v1.Pod, container string) (string, error) {
+// RunningContainerID implements server.Runtime.
+func (a serverRuntime) RunningContainerID(ctx context.Context, p *v1.Pod, container string) (string, error) {
 	seen, err := a.client.Observe(ctx, p.UID)
 	if err != nil {
 		return "", fmt.Errorf("find container %s of pod %s/%s: %w", container, p.Namespace, p.Name, err)
@@ -30,17 +30,17 @@ func (a answers) Running(ctx context.Context, p *v1.Pod, container string) (stri
 }
 
 // Exec implements server.Runtime.
-func (a answers) Exec(ctx context.Context, containerID string, command []string, of server.Streams) (*url.URL, error) {
+func (a serverRuntime) Exec(ctx context.Context, containerID string, command []string, of server.Streams) (*url.URL, error) {
 	return a.client.ExecURL(ctx, containerID, command, cri.SessionStreams(of))
 }
 
 // Attach implements server.Runtime.
-func (a answers) Attach(ctx context.Context, containerID string, of server.Streams) (*url.URL, error) {
+func (a serverRuntime) Attach(ctx context.Context, containerID string, of server.Streams) (*url.URL, error) {
 	return a.client.AttachURL(ctx, containerID, cri.SessionStreams(of))
 }
 
 // PortForward implements server.Runtime.
-func (a answers) PortForward(ctx context.Context, p *v1.Pod, ports []int32) (*url.URL, error) {
+func (a serverRuntime) PortForward(ctx context.Context, p *v1.Pod, ports []int32) (*url.URL, error) {
 	seen, err := a.client.Observe(ctx, p.UID)
 	if err != nil {
 		return nil, fmt.Errorf("find the sandbox of pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -54,7 +54,7 @@ func (a answers) PortForward(ctx context.Context, p *v1.Pod, ports []int32) (*ur
 }
 
 // Run implements server.Runtime.
-func (a answers) Run(ctx context.Context, containerID string, command []string) ([]byte, error) {
+func (a serverRuntime) Run(ctx context.Context, containerID string, command []string) ([]byte, error) {
 	got, err := a.client.Run(ctx, containerID, command)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (a answers) Run(ctx context.Context, containerID string, command []string) 
 }
 
 // Checkpoint implements server.Runtime.
-func (a answers) Checkpoint(ctx context.Context, containerID, file string, timeout time.Duration) error {
+func (a serverRuntime) Checkpoint(ctx context.Context, containerID, file string, timeout time.Duration) error {
 	if err := atomicfile.MkdirPrivate(filepath.Dir(file)); err != nil {
 		return err
 	}

@@ -17,12 +17,12 @@ type clusterStorage struct {
 	m *membership
 }
 
-// InUse makes the registrar write the Node's status.
-func (s clusterStorage) InUse() { s.m.changed() }
+// InUseChanged makes the registrar write the Node's status.
+func (s clusterStorage) InUseChanged() { s.m.nodeStatusChanged() }
 
 // Token waits for a token.
 func (s clusterStorage) Token(ctx context.Context, p *v1.Pod, projection *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
-	return s.m.tokens.Await(ctx, p, projection)
+	return s.m.tokens.AwaitToken(ctx, p, projection)
 }
 
 // PatchClaim changes the status of a claim.

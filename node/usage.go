@@ -37,11 +37,11 @@ func (l layers) Layer(ctx context.Context, id string) (usage.Layer, error) {
 	defer cancel()
 	if l.containerd {
 		if dir := l.dir(ctx, id); dir != "" {
-			return usage.Layer{Dir: dir, On: dir}, nil
+			return usage.Layer{Dir: dir, FSPath: dir}, nil
 		}
 	}
 	u, err := l.client.LayerUsage(ctx, id)
-	return usage.Layer{Used: usage.Amount{Bytes: u.Bytes, Inodes: u.Inodes}, On: u.On}, err
+	return usage.Layer{Used: usage.Amount{Bytes: u.Bytes, Inodes: u.Inodes}, FSPath: u.Mountpoint}, err
 }
 
 // dir returns a layer's directory; empty if containerd does not report it.
@@ -64,7 +64,7 @@ func dialContainerd(client *cri.Client) (*grpc.ClientConn, error) {
 }
 
 // limits returns the watcher of pods' storage limits, or nil if the configuration disables it.
-func (n *parts) limits() agent.Limits {
+func (n *runtimeParts) limits() agent.Limits {
 	if !n.cfg.LimitStorage {
 		return nil
 	}
@@ -72,23 +72,23 @@ func (n *parts) limits() agent.Limits {
 }
 
 // newStats returns the collector for /stats/summary and the metrics of pods.
-func (n *parts) newStats() *stats.Collector {
+func (n *runtimeParts) newStats() *stats.Collector {
 	sandboxImage := ""
 	if n.network != nil { // unknown for another runtime
-		sandboxImage = n.own.SandboxImage
+		sandboxImage = n.options.SandboxImage
 	}
 	return stats.New(stats.Config{
 		Node: n.cfg.NodeName, Kernel: n.kernel,
-		Root: n.cgroups.RootPath(), Groups: n.groups, System: n.cfg.SystemCgroup,
+		RootCgroup: n.cgroups.RootPath(), Groups: n.listPodCgroups, SystemCgroup: n.cfg.SystemCgroup,
 		Identify: func(ctx context.Context) ([]pod.Identity, error) { return n.client.Identities(ctx, sandboxImage) },
-		Pods:     n.active, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID, PastKills: n.oom.Past,
-		Version: n.own.Version.Version, Log: n.log,
+		Pods:     n.activePods, Storage: n.meter, Images: n.runtimeDisks, Disk: n.dirs().WithDefaults().Pods(), RuntimePID: n.runtimePID, PastOOMKills: n.oom.PastOOMKills,
+		Version: n.options.Version.Version, Log: n.log,
 	})
 }
 
 // runtimeDisks measures the file systems of images and of containers' writable layers. They are
 // the same file system unless the runtime tells them apart.
-func (n *parts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error) {
+func (n *runtimeParts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error) {
 	images, containers, err := n.imageFS(ctx)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (n *parts) runtimeDisks(ctx context.Context) (*statsapi.RuntimeStats, error
 
 // imageFS asks the runtime for the usage of images and writable layers. If containerd's answer
 // is missing or old, podd counts the usage of the snapshots.
-func (n *parts) imageFS(ctx context.Context) (images, containers []cri.FsUsage, err error) {
+func (n *runtimeParts) imageFS(ctx context.Context) (images, containers []cri.FsUsage, err error) {
 	images, containers, err = n.client.ImageFsInfo(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -111,10 +111,10 @@ func (n *parts) imageFS(ctx context.Context) (images, containers []cri.FsUsage, 
 	}
 	u := &images[0]
 	snapshotter, ofContainerd := snapshotterOf(u.Mountpoint)
-	if !ofContainerd || !n.facts.imports() || u.Used > 0 && time.Since(u.At) < max(n.cfg.VolumeStatsAggPeriod, imageFSAge) {
+	if !ofContainerd || !n.facts.importsArchives() || u.Used > 0 && time.Since(u.At) < max(n.cfg.VolumeStatsAggPeriod, imageFSAge) {
 		return images, containers, nil
 	}
-	if used, at, known := n.meter.Runtime(ctx, n.unpacked.of(snapshotter)); known && (u.Used == 0 || at.After(u.At)) {
+	if used, at, known := n.meter.Runtime(ctx, n.snapshotUsage.measureFunc(snapshotter)); known && (u.Used == 0 || at.After(u.At)) {
 		u.Used, u.Inodes, u.At = uint64(used.Bytes), uint64(used.Inodes), at
 	}
 	return images, containers, nil
@@ -129,18 +129,18 @@ func snapshotterOf(mountpoint string) (name string, ok bool) {
 	return strings.CutPrefix(filepath.Base(mountpoint), "io.containerd.snapshotter.v1.")
 }
 
-// unpacked counts the usage of snapshots. The meter makes one call at a time.
-type unpacked struct {
+// snapshotUsage counts the usage of snapshots. The meter makes one call at a time.
+type snapshotUsage struct {
 	client *cri.Client
-	bundle.Unpacked
+	bundle.SnapshotUsage
 }
 
-// unpackedTimeout bounds one count: containerd reads directories for it.
-const unpackedTimeout = time.Minute
+// snapshotUsageTimeout bounds one count: containerd reads directories for it.
+const snapshotUsageTimeout = time.Minute
 
-func (u *unpacked) of(snapshotter string) func(context.Context) (usage.Amount, error) {
+func (u *snapshotUsage) measureFunc(snapshotter string) func(context.Context) (usage.Amount, error) {
 	return func(ctx context.Context) (usage.Amount, error) {
-		ctx, cancel := context.WithTimeout(ctx, unpackedTimeout)
+		ctx, cancel := context.WithTimeout(ctx, snapshotUsageTimeout)
 		defer cancel()
 		conn, err := dialContainerd(u.client)
 		if err != nil {
@@ -154,7 +154,7 @@ func (u *unpacked) of(snapshotter string) func(context.Context) (usage.Amount, e
 }
 
 // disk combines podd's view of a file system with the runtime's usage of its own part.
-func (n *parts) disk(u cri.FsUsage) *statsapi.FsStats {
+func (n *runtimeParts) disk(u cri.FsUsage) *statsapi.FsStats {
 	out, err := n.meter.FS(u.Mountpoint)
 	if err != nil { // not in podd's mount namespace
 		out = statsapi.FsStats{}
@@ -166,8 +166,8 @@ func (n *parts) disk(u cri.FsUsage) *statsapi.FsStats {
 	return &out
 }
 
-// groups lists the cgroups of pods.
-func (n *parts) groups() []stats.Group {
+// listPodCgroups lists the cgroups of pods.
+func (n *runtimeParts) listPodCgroups() []stats.Group {
 	listed := n.cgroups.Groups()
 	all := make([]stats.Group, len(listed))
 	for i, g := range listed {
@@ -178,7 +178,7 @@ func (n *parts) groups() []stats.Group {
 
 // runtimePID returns the process that listens on the runtime's socket, or 0 if unknown.
 func (n *Node) runtimePID() int {
-	pid, err := bundle.Listener(strings.TrimPrefix(n.conn.Endpoint(), "unix://"))
+	pid, err := bundle.ListenerPID(strings.TrimPrefix(n.conn.Endpoint(), "unix://"))
 	if err != nil {
 		return 0
 	}
@@ -186,25 +186,25 @@ func (n *Node) runtimePID() int {
 }
 
 // Summary implements server.Runtime.
-func (a answers) Summary(ctx context.Context, storage bool) (any, error) {
+func (a serverRuntime) Summary(ctx context.Context, storage bool) (any, error) {
 	return a.stats.Summary(ctx, storage)
 }
 
 // ResourceMetrics implements server.Runtime.
-func (a answers) ResourceMetrics(ctx context.Context, w io.Writer) error {
+func (a serverRuntime) ResourceMetrics(ctx context.Context, w io.Writer) error {
 	return a.stats.Resource(ctx, w)
 }
 
 // CadvisorMetrics implements server.Runtime.
-func (a answers) CadvisorMetrics(ctx context.Context, w io.Writer) error {
+func (a serverRuntime) CadvisorMetrics(ctx context.Context, w io.Writer) error {
 	return a.stats.Cadvisor(ctx, w)
 }
 
-// active returns the pods that have not completed.
-func (n *Node) active() []*v1.Pod {
+// activePods returns the pods that have not completed.
+func (n *Node) activePods() []*v1.Pod {
 	var all []*v1.Pod
 	for _, p := range n.status.Pods() {
-		if !pod.Over(p.Status.Phase) {
+		if !pod.IsPhaseTerminal(p.Status.Phase) {
 			all = append(all, p)
 		}
 	}

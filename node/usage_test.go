@@ -13,7 +13,7 @@ import (
 )
 
 func TestStorageIsLimitedUnlessTheConfigurationForbidsIt(t *testing.T) {
-	p := &parts{Node: &Node{cfg: &config.Config{}}, meter: usage.New(usage.Config{})}
+	p := &runtimeParts{Node: &Node{cfg: &config.Config{}}, meter: usage.New(usage.Config{})}
 	if p.limits() != nil {
 		t.Error("with localStorageCapacityIsolation: false storage is watched")
 	}
@@ -42,7 +42,7 @@ func TestTheSummaryHasNoPodThatHasRunToItsEnd(t *testing.T) {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
 		n.status.Report(pod.Report{Desired: &pod.Desired{Pod: p}, Failed: over, Reason: pod.ReasonEvicted})
 	}
-	if got := n.active(); len(got) != 1 || got[0].UID != "runs" {
+	if got := n.activePods(); len(got) != 1 || got[0].UID != "runs" {
 		t.Errorf("got %d pods", len(got))
 	}
 }

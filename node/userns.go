@@ -29,7 +29,7 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 			return ranges, nil
 		}
 		if ownRuntime { // its state is below StateDir
-			if err := reachable(cfg.StateDir); err != nil {
+			if err := checkTraversable(cfg.StateDir); err != nil {
 				return nil, fmt.Errorf("can't set `spec.hostUsers: false`: %w", err)
 			}
 		}
@@ -53,15 +53,15 @@ func userNamespaces(cfg *config.Config, dirs podfs.Dirs, ownRuntime bool, log *s
 		if err != nil {
 			return 0, 0, err
 		}
-		r, err := all.Of(uid)
+		r, err := all.GetOrAllocate(uid)
 		return r.First, r.Length, err
 	}
 }
 
-// reachable returns nil if any user may traverse dir and its parents. Root in a pod's user
+// checkTraversable returns nil if any user may traverse dir and its parents. Root in a pod's user
 // namespace is an ordinary user, and the pod's root file system is below dir. runc would only
 // report that permission was denied.
-func reachable(dir string) error {
+func checkTraversable(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
 		if err != nil {

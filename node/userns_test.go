@@ -22,14 +22,14 @@ func TestADirectoryThatIsClosedToThePodsUsersIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := reachable(state); err != nil {
+	if err := checkTraversable(state); err != nil {
 		t.Errorf("open: got %v", err)
 	}
 	if err := os.Chmod(filepath.Dir(state), 0o750); err != nil {
 		t.Fatal(err)
 	}
 	want := "the directory " + filepath.Dir(state) + " is closed (mode 0750)"
-	if err := reachable(state); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "chmod o+x "+filepath.Dir(state)) {
+	if err := checkTraversable(state); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "chmod o+x "+filepath.Dir(state)) {
 		t.Errorf("closed: got %v, want %s", err, want)
 	}
 }

@@ -102,17 +102,17 @@ func TestAPodWaitsForTheAnswerAboutItsObject(t *testing.T) {
 						t.Errorf("%s: got %v after %v, want %q after %v", when, err, time.Since(began), want, wait)
 					}
 				}
-				get("no answer", kind.what+" is not known yet: the apiserver has not answered yet", pod.ErrAwaited, time.Hour)
+				get("no answer", kind.what+" is not known yet: the apiserver has not answered yet", pod.ErrObjectPending, time.Hour)
 				time.AfterFunc(time.Minute, func() { kind.answer(a, "", errors.New("connection refused")) })
-				get("the apiserver goes away", kind.what+" is not known yet: connection refused", pod.ErrUnknown, time.Minute)
-				get("it is away", kind.what+" is not known yet: connection refused", pod.ErrUnknown, 0)
+				get("the apiserver goes away", kind.what+" is not known yet: connection refused", pod.ErrAPIServerUnavailable, time.Minute)
+				get("it is away", kind.what+" is not known yet: connection refused", pod.ErrAPIServerUnavailable, 0)
 				kind.answer(a, "", nil)
 				get("there is none", kind.what+" not found", pod.ErrNotFound, 0)
 				kind.answer(a, "x", nil)
 				get("it is there", "", nil, 0)
 				s.Unregister("one")
 				synctest.Wait()
-				get("of a pod that is not registered", kind.what+" is not known yet: the apiserver has not answered yet", pod.ErrAwaited, 0)
+				get("of a pod that is not registered", kind.what+" is not known yet: the apiserver has not answered yet", pod.ErrObjectPending, 0)
 				s.Register(p)
 				synctest.Wait()
 				time.AfterFunc(time.Minute, func() { kind.answer(a, "x", nil) })
@@ -150,7 +150,7 @@ func TestAKnownCSIDriverIsNotWaitedFor(t *testing.T) {
 		p := podWithDriver("one")
 		s.Register(p)
 		synctest.Wait()
-		if _, err := s.KnownCSIDriver(p, "d"); !errors.Is(err, pod.ErrAwaited) || errText(err) != `csidriver "d" is not known yet: the apiserver has not answered yet` {
+		if _, err := s.KnownCSIDriver(p, "d"); !errors.Is(err, pod.ErrObjectPending) || errText(err) != `csidriver "d" is not known yet: the apiserver has not answered yet` {
 			t.Errorf("no answer: got %v", err)
 		}
 		a.moreSays("csidriver d", "", nil)

@@ -39,7 +39,7 @@ type bindingRecord struct {
 // loadClaims reads the bindings of an earlier podd. A file that cannot be read is set
 // aside and reported as a problem; claims are then bound anew.
 func loadClaims(cfg Config) claimTable {
-	t := claimTable{node: cfg.Node, file: newBindings(cfg.Bindings), bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}, remoteHolders: map[string]pod.UID{}}
+	t := claimTable{nodeLabels: cfg.NodeLabels, file: newBindings(cfg.BindingsFile), bound: map[string]claims.Ref{}, unseen: map[string]bool{}, holders: map[string]pod.UID{}, remoteHolders: map[string]pod.UID{}}
 	f, err := t.file.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return t
@@ -48,7 +48,7 @@ func loadClaims(cfg Config) claimTable {
 		where, moved := t.file.SetAside()
 		err = errors.Join(err, moved)
 		cfg.Log.Warn("cannot read the bindings of claims: binding them anew", "file", t.file.Path, "hint", where, "err", err)
-		t.broken = []pod.Problem{{Origin: t.file.Path, Since: time.Now(),
+		t.fileProblems = []pod.Problem{{Origin: t.file.Path, Since: time.Now(),
 			Message: "cannot read the bindings of claims: " + err.Error(),
 			Hint:    "they are bound anew; " + where + ", compare podd get pvc with it, and restart podd once that is right"}}
 		return t
@@ -87,7 +87,7 @@ func (s *Store) saveClaims() error {
 		records = append(records, bindingRecord{Volume: volume, Namespace: ref.Namespace, Claim: ref.Name, Owner: ref.Owner, Holder: t.holders[volume]})
 	}
 	f := bindingsFile{Version: bindingsVersion, Bindings: records, Holders: maps.Clone(t.remoteHolders)}
-	done := version == t.saved
+	done := version == t.savedVersion
 	s.mu.Unlock()
 	if done {
 		return nil
@@ -97,7 +97,7 @@ func (s *Store) saveClaims() error {
 		return fmt.Errorf("cannot save the bindings of claims: %w", err)
 	}
 	s.mu.Lock()
-	t.saved = version
+	t.savedVersion = version
 	s.mu.Unlock()
 	return nil
 }

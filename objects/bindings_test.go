@@ -176,7 +176,7 @@ func TestABindingThatCannotBeSavedIsLoggedOnce(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var out bytes.Buffer
-		s := New(Config{Bindings: filepath.Join(dir, "way", "b.json"), Log: slog.New(slog.NewJSONHandler(&out, nil)), Metrics: prometheus.NewRegistry()})
+		s := New(Config{BindingsFile: filepath.Join(dir, "way", "b.json"), Log: slog.New(slog.NewJSONHandler(&out, nil)), Metrics: prometheus.NewRegistry()})
 		if err := os.WriteFile(filepath.Join(dir, "way"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -21,10 +21,10 @@ import (
 // greatest size that an apiserver stores, or some thousand authorities.
 const maxTrustAnchors = 10 << 20
 
-// followBundles is followOne for ClusterTrustBundles.
-func (s *Store) followBundles(ctx context.Context, key pod.ObjectKey, f *followed) {
+// followBundles is followObject for ClusterTrustBundles.
+func (s *Store) followBundles(ctx context.Context, key pod.ObjectKey, f *followedObject) {
 	name, signer := key.Name, ""
-	if key.Kind == pod.KindTrustBundlesOf {
+	if key.Kind == pod.KindSignerTrustBundles {
 		name, signer = "", key.Name
 	}
 	s.remote.FollowTrustBundles(ctx, name, signer, func(all []*certificatesv1beta1.ClusterTrustBundle, err error) {
@@ -39,7 +39,7 @@ func (s *Store) followBundles(ctx context.Context, key pod.ObjectKey, f *followe
 		for _, b := range all {
 			o.Bundles = append(o.Bundles, pod.TrustBundle{Labels: b.Labels, PEM: b.Spec.TrustBundle})
 		}
-		s.answered(key, f, o, err)
+		s.handleAnswer(key, f, o, err)
 	})
 }
 
@@ -59,13 +59,13 @@ func (s *Store) TrustAnchors(p *v1.Pod, of *v1.ClusterTrustBundleProjection) ([]
 	if err != nil {
 		return nil, err
 	}
-	return normalize(bundles)
+	return normalizeAnchors(bundles)
 }
 
 // bundles returns the bundles that a projection selects: at least one.
 func (s *Store) bundles(of *v1.ClusterTrustBundleProjection) ([]pod.TrustBundle, error) {
 	if of.Name != nil {
-		bundles, err := s.bundlesOf(pod.ObjectKey{Kind: pod.KindClusterTrustBundle, Name: *of.Name, Cluster: true})
+		bundles, err := s.findBundles(pod.ObjectKey{Kind: pod.KindClusterTrustBundle, Name: *of.Name, Cluster: true})
 		if err != nil {
 			return nil, fmt.Errorf("clustertrustbundle %q %w", *of.Name, err)
 		}
@@ -79,7 +79,7 @@ func (s *Store) bundles(of *v1.ClusterTrustBundleProjection) ([]pod.TrustBundle,
 	if err != nil {
 		return nil, fmt.Errorf("labelSelector of a clusterTrustBundle: %w", err)
 	}
-	bundles, err := s.bundlesOf(pod.ObjectKey{Kind: pod.KindTrustBundlesOf, Name: *of.SignerName, Cluster: true})
+	bundles, err := s.findBundles(pod.ObjectKey{Kind: pod.KindSignerTrustBundles, Name: *of.SignerName, Cluster: true})
 	bundles = slices.DeleteFunc(slices.Clone(bundles), func(b pod.TrustBundle) bool { return !selector.Matches(labels.Set(b.Labels)) })
 	if err == nil && len(bundles) == 0 {
 		err = pod.ErrNotFound
@@ -90,10 +90,10 @@ func (s *Store) bundles(of *v1.ClusterTrustBundleProjection) ([]pod.TrustBundle,
 	return bundles, nil
 }
 
-func (s *Store) bundlesOf(key pod.ObjectKey) ([]pod.TrustBundle, error) {
+func (s *Store) findBundles(key pod.ObjectKey) ([]pod.TrustBundle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.unknownLocked(key); err != nil {
+	if err := s.unknownReasonLocked(key); err != nil {
 		return nil, err
 	}
 	if o := s.entryLocked(key).object; o != nil {
@@ -102,7 +102,7 @@ func (s *Store) bundlesOf(key pod.ObjectKey) ([]pod.TrustBundle, error) {
 	return nil, pod.ErrNotFound
 }
 
-func normalize(bundles []pod.TrustBundle) ([]byte, error) {
+func normalizeAnchors(bundles []pod.TrustBundle) ([]byte, error) {
 	size, anchors := 0, map[string]bool{}
 	for _, b := range bundles {
 		if size += len(b.PEM); size > maxTrustAnchors {

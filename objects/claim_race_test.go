@@ -26,14 +26,14 @@ func TestAnAnswerThatIsOvertakenByARegistrationIsTooLate(t *testing.T) {
 	older := s.remoteClaims[use]
 	s.Unregister(p.UID)
 	s.Register(p)
-	if !s.claimAnswered(use, older, to("old"), nil) || !s.claimAnswered(use, older, pod.BoundVolume{}, errors.New("no")) {
+	if !s.handleClaimAnswer(use, older, to("old"), nil) || !s.handleClaimAnswer(use, older, pod.BoundVolume{}, errors.New("no")) {
 		t.Error("the older request goes on")
 	}
-	if b, err := s.Claim(p, v); !errors.Is(err, pod.ErrAwaited) {
-		t.Errorf("before the newer answer: got %+v, %v, want %v", b, err, pod.ErrAwaited)
+	if b, err := s.Claim(p, v); !errors.Is(err, pod.ErrObjectPending) {
+		t.Errorf("before the newer answer: got %+v, %v, want %v", b, err, pod.ErrObjectPending)
 	}
-	s.claimAnswered(use, s.remoteClaims[use], to("new"), nil)
-	s.claimAnswered(use, older, to("old"), nil)
+	s.handleClaimAnswer(use, s.remoteClaims[use], to("new"), nil)
+	s.handleClaimAnswer(use, older, to("old"), nil)
 	if b, err := s.Claim(p, v); err != nil || b.Volume.Name != "new" {
 		t.Errorf("after both: got %+v, %v, want the new volume", b, err)
 	}

@@ -19,7 +19,7 @@ import (
 
 // claimTable holds the bindings of claims and volumes. Store.mu guards it.
 type claimTable struct {
-	node map[string]string
+	nodeLabels map[string]string
 	// bound and unseen are as in claims.Input.
 	bound  map[string]claims.Ref
 	unseen map[string]bool
@@ -27,26 +27,26 @@ type claimTable struct {
 	holders map[string]pod.UID
 	// remoteHolders is the same for the volumes of an apiserver.
 	remoteHolders map[string]pod.UID
-	// made are claims of registered pods' ephemeral volumes, the oldest first.
-	made []claims.Claim
-	// now is the current result of claims.Bind.
-	now claims.Result
+	// ephemeral are claims of registered pods' ephemeral volumes, the oldest first.
+	ephemeral []claims.Claim
+	// result is the current result of claims.Bind.
+	result claims.Result
 	// problems are problems of claims; broken is a problem of the file.
-	problems, broken []pod.Problem
+	problems, fileProblems []pod.Problem
 
 	file checkpoint.File[bindingsFile]
 	// version counts changes of the bindings that must be saved; saved is the version on
 	// disk.
-	version, saved int
+	version, savedVersion int
 }
 
 func claimKey(namespace, name string) pod.ObjectKey {
 	return pod.ObjectKey{Kind: pod.KindPersistentVolumeClaim, Namespace: namespace, Name: name}
 }
 
-// claimsOf returns the claims of a pod's ephemeral volumes, as upstream's controller
+// ephemeralClaimsOf returns the claims of a pod's ephemeral volumes, as upstream's controller
 // creates them.
-func claimsOf(p *v1.Pod) []claims.Claim {
+func ephemeralClaimsOf(p *v1.Pod) []claims.Claim {
 	var all []claims.Claim
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -66,27 +66,27 @@ func claimsOf(p *v1.Pod) []claims.Claim {
 
 // add adds the claims of a pod and says whether there are any.
 func (t *claimTable) add(made []claims.Claim) bool {
-	t.made = append(t.made, made...)
+	t.ephemeral = append(t.ephemeral, made...)
 	return len(made) > 0
 }
 
 // remove removes the claims of a pod and says whether there were any.
 func (t *claimTable) remove(uid pod.UID) bool {
-	before := len(t.made)
-	t.made = slices.DeleteFunc(t.made, func(c claims.Claim) bool { return c.Owner == uid })
-	return len(t.made) < before
+	before := len(t.ephemeral)
+	t.ephemeral = slices.DeleteFunc(t.ephemeral, func(c claims.Claim) bool { return c.Owner == uid })
+	return len(t.ephemeral) < before
 }
 
 // heldBy says whether the pod holds the claim's ReadWriteOncePod volume.
 func (t *claimTable) heldBy(key pod.ObjectKey, uid pod.UID) bool {
-	state := t.now.Claims[claims.Key{Namespace: key.Namespace, Name: key.Name}]
+	state := t.result.Claims[claims.Key{Namespace: key.Namespace, Name: key.Name}]
 	return key.Kind == pod.KindPersistentVolumeClaim && state.VolumeName != "" && t.holders[state.VolumeName] == uid
 }
 
 // bindLocked computes the bindings after documents or pods have changed.
 func (s *Store) bindLocked() {
 	t := &s.claims
-	in := claims.Input{Bound: t.bound, Unseen: t.unseen, Node: t.node}
+	in := claims.Input{Bound: t.bound, Unseen: t.unseen, NodeLabels: t.nodeLabels}
 	taken := map[claims.Key]bool{}
 	for _, e := range s.entries {
 		switch o := e.object; {
@@ -98,40 +98,40 @@ func (s *Store) bindLocked() {
 			taken[claims.Key{Namespace: o.Claim.Namespace, Name: o.Claim.Name}] = true
 		}
 	}
-	for _, c := range t.made { // a name belongs to its first claim until that is gone
+	for _, c := range t.ephemeral { // a name belongs to its first claim until that is gone
 		if key := (claims.Key{Namespace: c.Namespace, Name: c.Name}); !taken[key] {
 			in.Claims = append(in.Claims, c)
 			taken[key] = true
 		}
 	}
-	before := t.now
+	before := t.result
 	for key, state := range before.Claims {
 		if !taken[key] { // the claim was removed: its volume is no longer waited for
 			delete(t.unseen, state.VolumeName)
 		}
 	}
-	t.now = claims.Bind(in)
-	if !maps.Equal(t.bound, t.now.Bound) {
-		t.bound = t.now.Bound
+	t.result = claims.Bind(in)
+	if !maps.Equal(t.bound, t.result.Bound) {
+		t.bound = t.result.Bound
 		t.version++
 	}
 	maps.DeleteFunc(t.holders, func(volume string, _ pod.UID) bool { _, bound := t.bound[volume]; return !bound })
-	for key, state := range t.now.Claims {
+	for key, state := range t.result.Claims {
 		if old, was := before.Claims[key]; !was || old != state {
 			s.changedLocked(claimKey(key.Namespace, key.Name))
 		}
 	}
 	for key := range before.Claims {
-		if _, is := t.now.Claims[key]; !is {
+		if _, is := t.result.Claims[key]; !is {
 			s.changedLocked(claimKey(key.Namespace, key.Name))
 		}
 	}
-	s.findRenamedLocked()
+	s.updateClaimProblemsLocked()
 }
 
-// findRenamedLocked updates the problems of claims that name another volume than the one
+// updateClaimProblemsLocked updates the problems of claims that name another volume than the one
 // that they are bound to: as in upstream, the spec of a bound claim is immutable.
-func (s *Store) findRenamedLocked() {
+func (s *Store) updateClaimProblemsLocked() {
 	t := &s.claims
 	old := t.problems
 	t.problems = nil
@@ -140,12 +140,12 @@ func (s *Store) findRenamedLocked() {
 		if c == nil || c.Spec.VolumeName == "" {
 			continue
 		}
-		state := t.now.Claims[claims.Key{Namespace: c.Namespace, Name: c.Name}]
+		state := t.result.Claims[claims.Key{Namespace: c.Namespace, Name: c.Name}]
 		if state.VolumeName == "" || state.VolumeName == c.Spec.VolumeName {
 			continue
 		}
 		p := pod.Problem{
-			Origin: e.object.Origin, Line: e.object.Line, Field: "spec.volumeName", Object: e.object.Key().String(), Since: time.Now(), KeptRunning: true,
+			Origin: e.object.Origin, Line: e.object.Line, Field: "spec.volumeName", Object: e.object.Key().String(), Since: time.Now(), LastGoodInUse: true,
 			Message: fmt.Sprintf("spec is immutable after creation: the claim is bound to volume %q", state.VolumeName),
 			Hint:    "give the claim for the other volume another name, and have pods refer to that",
 		}
@@ -177,14 +177,14 @@ func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	if claim == nil {
 		return pod.BoundVolume{}, fail(fmt.Errorf("persistentvolumeclaim %q %w", name, pod.ErrNotFound))
 	}
-	state := s.claims.now.Claims[claims.Key{Namespace: p.Namespace, Name: name}]
+	state := s.claims.result.Claims[claims.Key{Namespace: p.Namespace, Name: name}]
 	switch {
 	case state.Phase == v1.ClaimPending:
 		return pod.BoundVolume{}, fail(fmt.Errorf("PVC is not bound: %s", state.Message))
 	case state.Volume == nil:
 		return pod.BoundVolume{}, fail(errors.New(state.Message))
-	case state.Elsewhere:
-		return pod.BoundVolume{}, elsewhere(state.VolumeName, state.Message)
+	case state.NodeMismatch:
+		return pod.BoundVolume{}, nodeAffinityError(state.VolumeName, state.Message)
 	}
 	b := pod.BoundVolume{Volume: state.Volume, Claim: claim}
 	if v.PersistentVolumeClaim != nil {
@@ -198,26 +198,26 @@ func (s *Store) Claim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 func (s *Store) claimLocked(p *v1.Pod, v *v1.Volume, name string) (*v1.PersistentVolumeClaim, error) {
 	e, at := s.entries[claimKey(p.Namespace, name)], -1
 	if e.object == nil {
-		at = slices.IndexFunc(s.claims.made, func(c claims.Claim) bool { return c.Namespace == p.Namespace && c.Name == name })
+		at = slices.IndexFunc(s.claims.ephemeral, func(c claims.Claim) bool { return c.Namespace == p.Namespace && c.Name == name })
 	}
 	switch {
-	case v.Ephemeral != nil && (e.object != nil || at >= 0 && s.claims.made[at].Owner != p.UID):
-		return nil, notForPod(p, name)
+	case v.Ephemeral != nil && (e.object != nil || at >= 0 && s.claims.ephemeral[at].Owner != p.UID):
+		return nil, notOwnerError(p, name)
 	case e.object != nil:
 		return e.object.Claim, nil
 	case at >= 0:
-		return s.claims.made[at].PersistentVolumeClaim, nil
+		return s.claims.ephemeral[at].PersistentVolumeClaim, nil
 	}
 	return nil, nil
 }
 
-// notForPod is upstream's error (component-helpers, storage/ephemeral).
-func notForPod(p *v1.Pod, claim string) error {
+// notOwnerError is upstream's error (component-helpers, storage/ephemeral).
+func notOwnerError(p *v1.Pod, claim string) error {
 	return fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", p.Namespace, claim, p.Namespace, p.Name)
 }
 
-// elsewhere is upstream's error (operationexecutor).
-func elsewhere(volume, why string) error {
+// nodeAffinityError is upstream's error (operationexecutor).
+func nodeAffinityError(volume, why string) error {
 	return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %s", volume, why)
 }
 
@@ -248,7 +248,7 @@ func (s *Store) Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) 
 		s.claims.version++
 	}
 	s.mu.Unlock()
-	s.dropHolders(hasLeft)
+	s.releaseHolders(hasLeft)
 	return s.saveClaims()
 }
 
@@ -257,25 +257,25 @@ func (s *Store) Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) 
 func (s *Store) Bindings() claims.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.claims.now
+	return s.claims.result
 }
 
-// MadeClaim is the claim of a registered pod's ephemeral volume, with its users.
-type MadeClaim struct {
+// EphemeralClaim is the claim of a registered pod's ephemeral volume, with its users.
+type EphemeralClaim struct {
 	*v1.PersistentVolumeClaim
 	// Users are pods as namespace/name.
 	Users []string
 }
 
-// MadeClaims returns the claims of ephemeral volumes, sorted by namespace and name.
-func (s *Store) MadeClaims() []MadeClaim {
+// EphemeralClaims returns the claims of ephemeral volumes, sorted by namespace and name.
+func (s *Store) EphemeralClaims() []EphemeralClaim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []MadeClaim
-	for _, c := range s.claims.made {
-		all = append(all, MadeClaim{c.PersistentVolumeClaim, []string{s.pods[c.Owner].name}})
+	var all []EphemeralClaim
+	for _, c := range s.claims.ephemeral {
+		all = append(all, EphemeralClaim{c.PersistentVolumeClaim, []string{s.pods[c.Owner].name}})
 	}
-	slices.SortFunc(all, func(a, b MadeClaim) int {
+	slices.SortFunc(all, func(a, b EphemeralClaim) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return all

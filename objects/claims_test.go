@@ -98,7 +98,7 @@ func TestAMissingClaimIsNotFound(t *testing.T) {
 // persistent returns a store that keeps its bindings in a file.
 func persistent(t *testing.T, path string) *Store {
 	t.Helper()
-	return New(Config{Bindings: path, Node: map[string]string{v1.LabelHostname: "n1"}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	return New(Config{BindingsFile: path, NodeLabels: map[string]string{v1.LabelHostname: "n1"}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 }
 
 func use(t *testing.T, s *Store, p *v1.Pod, v *v1.Volume) error {
@@ -308,7 +308,7 @@ func TestAnEphemeralVolumeHasAClaimOwnedByItsPod(t *testing.T) {
 	if err != nil || b.Volume.Name != "v1" || b.Claim.Name != "web-data" || b.ReadOnly {
 		t.Fatalf("got %+v, %v", b, err)
 	}
-	if made := s.MadeClaims(); len(made) != 1 || fmt.Sprint(made[0].Users) != "[shop/web]" {
+	if made := s.EphemeralClaims(); len(made) != 1 || fmt.Sprint(made[0].Users) != "[shop/web]" {
 		t.Errorf("got %+v", made)
 	}
 	const notOwner = "PVC shop/web-data was not created for pod shop/web (pod is not owner)"
@@ -375,7 +375,7 @@ func TestEphemeralVolumesOfTheSameNameBelongToTheirNamespaces(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, c := range s.MadeClaims() {
+	for _, c := range s.EphemeralClaims() {
 		got = append(got, c.Namespace+"/"+c.Name+" of "+strings.Join(c.Users, ","))
 	}
 	const want = "[a/db-data of a/db a/web-data of a/web b/api-data of b/api b/web-data of b/web]"
@@ -418,8 +418,8 @@ func TestAClaimEndsWithThePodsRegistrationOfIt(t *testing.T) {
 	p, _ := claimant("1", "")
 	s.Register(p)
 	s.Register(userOf("1", "c1"))
-	if got := s.Bindings().Claims; len(got) > 0 || len(s.MadeClaims()) > 0 {
-		t.Errorf("got %v and %v, want no claims", got, s.MadeClaims())
+	if got := s.Bindings().Claims; len(got) > 0 || len(s.EphemeralClaims()) > 0 {
+		t.Errorf("got %v and %v, want no claims", got, s.EphemeralClaims())
 	}
 }
 

@@ -14,28 +14,28 @@ import (
 	"podd/internal/pod"
 )
 
-// KeySize is the size of Config.Key, in bytes.
-const KeySize = 32
+// HashKeySize is the size of Config.Key, in bytes.
+const HashKeySize = 32
 
-// keyOf returns the key of a Store and its epoch, which identifies the key without
+// hashKeyOf returns the key of a Store and its epoch, which identifies the key without
 // revealing it. Without a configured key, it is random and the epoch empty.
-func keyOf(cfg *Config) (key []byte, epoch string) {
-	if len(cfg.Key) < KeySize {
-		key = make([]byte, KeySize)
+func hashKeyOf(cfg *Config) (key []byte, epoch string) {
+	if len(cfg.HashKey) < HashKeySize {
+		key = make([]byte, HashKeySize)
 		_, _ = rand.Read(key) // it never fails
 		return key, ""
 	}
 	const size = 8 // of the epoch, in bytes
-	h := hmac.New(sha256.New, cfg.Key)
+	h := hmac.New(sha256.New, cfg.HashKey)
 	_, _ = io.WriteString(h, "epoch")
-	return cfg.Key, hex.EncodeToString(h.Sum(nil)[:size])
+	return cfg.HashKey, hex.EncodeToString(h.Sum(nil)[:size])
 }
 
-// contentOf returns a keyed hash of the part of an object that a pod can see: its data, a
+// contentHash returns a keyed hash of the part of an object that a pod can see: its data, a
 // Secret's type, the spec and labels of a volume or claim. Without the key, the hash of a
 // Secret reveals nothing about it.
-func (s *Store) contentOf(o *pod.Object) uint64 {
-	h := hmac.New(sha256.New, s.key)
+func (s *Store) contentHash(o *pod.Object) uint64 {
+	h := hmac.New(sha256.New, s.hashKey)
 	add := func(text string) {
 		var n [8]byte
 		binary.LittleEndian.PutUint64(n[:], uint64(len(text)))
@@ -55,19 +55,19 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 		addAll(o.Secret.Data)
 		return sum()
 	case o.Volume != nil:
-		add(textOf(o.Volume.Labels, o.Volume.Spec))
+		add(canonicalText(o.Volume.Labels, o.Volume.Spec))
 		return sum()
 	case o.Claim != nil:
-		add(textOf(o.Claim.Labels, o.Claim.Spec))
+		add(canonicalText(o.Claim.Labels, o.Claim.Spec))
 		return sum()
 	case o.Driver != nil:
-		add(textOf(o.Driver.Spec))
+		add(canonicalText(o.Driver.Spec))
 		return sum()
 	case o.Class != nil:
 		add(o.Class.Handler)
 		return sum()
 	case o.Bundles != nil:
-		add(textOf(o.Bundles))
+		add(canonicalText(o.Bundles))
 		return sum()
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.ConfigMap.Data)) {
@@ -79,8 +79,8 @@ func (s *Store) contentOf(o *pod.Object) uint64 {
 	return sum()
 }
 
-// textOf serializes values: equal values have equal texts.
-func textOf(values ...any) string {
+// canonicalText serializes values: equal values have equal texts.
+func canonicalText(values ...any) string {
 	text, err := json.Marshal(values)
 	if err != nil { // never for API types
 		panic(err)

@@ -66,7 +66,7 @@ func TestEachDifferenceThatAPodSeesIsAChange(t *testing.T) {
 // The checkpoints of the pods have these hashes: if the next podd computed others, its start
 // would restart pods.
 func TestContentsAreThoseOfEarlierVersionsOfPodd(t *testing.T) {
-	s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Key: slices.Repeat([]byte{7}, KeySize)})
+	s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), HashKey: slices.Repeat([]byte{7}, HashKeySize)})
 	s.Register(userOf("a", "c1", "s1"))
 	both := configMap("c1", "1")
 	both.ConfigMap.BinaryData = map[string][]byte{"b": {0, 1}}

@@ -63,7 +63,7 @@ func TestAHolderOfAVolumeOfTheClusterIsOnDiskUntilItHasLeft(t *testing.T) {
 		return pod.BoundVolume{Volume: v, Cluster: true}
 	}
 	fresh := func() *objects.Store {
-		return objects.New(objects.Config{Bindings: path, Log: slog.New(slog.DiscardHandler)})
+		return objects.New(objects.Config{BindingsFile: path, Log: slog.New(slog.DiscardHandler)})
 	}
 	if err := fresh().Use(held("disk"), "one", hasLeft); err != nil {
 		t.Fatal(err)

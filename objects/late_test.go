@@ -36,7 +36,7 @@ func TestALateAnswerAboutAnObjectDoesNotReplaceANewerOne(t *testing.T) {
 			got := ""
 			if m, err := s.ConfigMap(p, "settings"); err == nil {
 				got = m.Data["key"]
-			} else if !errors.Is(err, pod.ErrAwaited) {
+			} else if !errors.Is(err, pod.ErrObjectPending) {
 				t.Errorf("%s: got %v", when, err)
 			}
 			if got != want {

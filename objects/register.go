@@ -14,19 +14,19 @@ import (
 // Register records which objects a pod references: from now on, the listeners are called
 // when they change. It replaces an earlier registration of the same UID.
 func (s *Store) Register(p *v1.Pod) {
-	keys, made := pod.ObjectsOf(p), claimsOf(p)
+	keys, made := pod.ReferencedObjects(p), ephemeralClaimsOf(p)
 	if pod.FromCluster(p) {
 		made = nil // the cluster makes them
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := s.unregisterLocked(p.UID)
-	s.needClaimsLocked(p.UID, keys)
+	s.updateClaimsLocked(p.UID, keys)
 	if len(keys) == 0 {
 		return
 	}
-	s.pods[p.UID] = registered{name: p.Namespace + "/" + p.Name, keys: keys}
-	s.needMoreLocked(p.UID)
+	s.pods[p.UID] = registeredPod{name: p.Namespace + "/" + p.Name, keys: keys}
+	s.updateVolumeKeysLocked(p.UID)
 	if s.claims.add(made) || had {
 		s.bindLocked()
 	}
@@ -47,7 +47,7 @@ func (s *Store) Unregister(uid pod.UID) {
 			s.changedLocked(key)
 		}
 	}
-	s.needClaimsLocked(uid, nil)
+	s.updateClaimsLocked(uid, nil)
 	if had {
 		s.bindLocked()
 	}
@@ -56,13 +56,13 @@ func (s *Store) Unregister(uid pod.UID) {
 
 // unregisterLocked removes a pod and says whether it had claims of ephemeral volumes.
 func (s *Store) unregisterLocked(uid pod.UID) (claims bool) {
-	s.unuseLocked(uid, s.pods[uid].keys)
-	s.unuseLocked(uid, s.pods[uid].more)
+	s.removeUserLocked(uid, s.pods[uid].keys)
+	s.removeUserLocked(uid, s.pods[uid].volumeKeys)
 	delete(s.pods, uid)
 	return s.claims.remove(uid)
 }
 
-func (s *Store) useLocked(uid pod.UID, keys []pod.ObjectKey) {
+func (s *Store) addUserLocked(uid pod.UID, keys []pod.ObjectKey) {
 	for _, key := range keys {
 		if s.users[key] == nil {
 			s.users[key] = make(map[pod.UID]bool)
@@ -71,7 +71,7 @@ func (s *Store) useLocked(uid pod.UID, keys []pod.ObjectKey) {
 	}
 }
 
-func (s *Store) unuseLocked(uid pod.UID, keys []pod.ObjectKey) {
+func (s *Store) removeUserLocked(uid pod.UID, keys []pod.ObjectKey) {
 	for _, key := range keys {
 		delete(s.users[key], uid)
 		if len(s.users[key]) == 0 {
@@ -89,18 +89,18 @@ func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	for _, key := range s.pods[uid].keys {
 		e := s.entryLocked(key)
 		key.Cluster = false // all of one pod are, or none is
-		if e.object != nil && hasContent(key.Kind) {
-			all[key] = e.content
+		if e.object != nil && restartsPods(key.Kind) {
+			all[key] = e.contentHash
 		}
 	}
 	return all
 }
 
-// hasContent says whether a change of an object of that kind restarts a pod, if the pod
+// restartsPods says whether a change of an object of that kind restarts a pod, if the pod
 // asks for that: not a claim, a driver, or authorities, which programs read again.
-func hasContent(kind string) bool {
+func restartsPods(kind string) bool {
 	switch kind {
-	case pod.KindPersistentVolumeClaim, pod.KindCSIDriver, pod.KindRuntimeClass, pod.KindClusterTrustBundle, pod.KindTrustBundlesOf:
+	case pod.KindPersistentVolumeClaim, pod.KindCSIDriver, pod.KindRuntimeClass, pod.KindClusterTrustBundle, pod.KindSignerTrustBundles:
 		return false
 	}
 	return true
@@ -110,8 +110,8 @@ func hasContent(kind string) bool {
 // same epoch are comparable. It is empty if only this Store has the key.
 func (s *Store) Epoch() string { return s.epoch }
 
-// Use is an object and the pods that reference it.
-type Use struct {
+// UsedObject is an object and the pods that reference it.
+type UsedObject struct {
 	*pod.Object
 	// Pods are pods as namespace/name, sorted.
 	Pods []string
@@ -121,15 +121,15 @@ type Use struct {
 }
 
 // List returns all objects, sorted by namespace, kind and name.
-func (s *Store) List() []Use {
+func (s *Store) List() []UsedObject {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys := slices.SortedFunc(maps.Keys(s.entries), func(a, b pod.ObjectKey) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
-	list := make([]Use, 0, len(keys))
+	list := make([]UsedObject, 0, len(keys))
 	for _, key := range keys {
-		use := Use{Object: s.entries[key].object, Since: s.entries[key].since}
+		use := UsedObject{Object: s.entries[key].object, Since: s.entries[key].since}
 		for uid := range s.users[key] {
 			use.Pods = append(use.Pods, s.pods[uid].name)
 		}

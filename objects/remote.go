@@ -31,9 +31,9 @@ type Remote interface {
 // NoRemote serves a node without an apiserver: all objects come from manifests.
 var NoRemote Remote
 
-// followed is an object of an apiserver that a registered pod references. Store.mu guards
+// followedObject is an object of an apiserver that a registered pod references. Store.mu guards
 // it.
-type followed struct {
+type followedObject struct {
 	stop context.CancelFunc
 	// known says that the apiserver has answered; entry is its last answer, without an
 	// object if it has none.
@@ -43,20 +43,20 @@ type followed struct {
 	err error
 }
 
-// errNotAsked is the error for an object that the apiserver has not answered about yet.
-var errNotAsked = fmt.Errorf("is not known yet: %w", pod.ErrAwaited)
+// errNotKnownYet is the error for an object that the apiserver has not answered about yet.
+var errNotKnownYet = fmt.Errorf("is not known yet: %w", pod.ErrObjectPending)
 
-// unknownLocked returns the reason why podd cannot say whether an object exists,
+// unknownReasonLocked returns the reason why podd cannot say whether an object exists,
 // pod.ErrUnknown while the apiserver is away; nil if it can say.
-func (s *Store) unknownLocked(key pod.ObjectKey) error {
+func (s *Store) unknownReasonLocked(key pod.ObjectKey) error {
 	if !key.Cluster {
 		return nil
 	}
 	switch f := s.followed[key]; {
 	case f == nil || !f.known && f.err == nil:
-		return errNotAsked // for a moment
+		return errNotKnownYet // for a moment
 	case !f.known:
-		return pod.Unknown(fmt.Errorf("is not known yet: %w", f.err))
+		return pod.APIServerUnavailable(fmt.Errorf("is not known yet: %w", f.err))
 	}
 	return nil
 }
@@ -72,20 +72,20 @@ func (s *Store) entryLocked(key pod.ObjectKey) entry {
 	return entry{}
 }
 
-// follows says whether an object must be followed.
-func (s *Store) follows(key pod.ObjectKey) bool {
+// mustFollow says whether an object must be followed.
+func (s *Store) mustFollow(key pod.ObjectKey) bool {
 	return s.remote != NoRemote && key.Cluster && key.Kind != pod.KindPersistentVolumeClaim
 }
 
-// followsLocked says whether exactly the objects that registered pods reference are
+// followsAllLocked says whether exactly the objects that registered pods reference are
 // followed.
-func (s *Store) followsLocked() bool {
+func (s *Store) followsAllLocked() bool {
 	if s.remote == NoRemote {
 		return true
 	}
 	n := 0
 	for key := range s.users {
-		if !s.follows(key) {
+		if !s.mustFollow(key) {
 			continue
 		}
 		if s.followed[key] == nil {
@@ -93,12 +93,12 @@ func (s *Store) followsLocked() bool {
 		}
 		n++
 	}
-	return n == len(s.followed) && !s.claimsToReadLocked()
+	return n == len(s.followed) && !s.hasUnreadClaimsLocked()
 }
 
-// follow starts to follow the objects that registered pods now reference, and stops
+// syncFollowed starts to follow the objects that registered pods now reference, and stops
 // following the others.
-func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
+func (s *Store) syncFollowed(ctx context.Context, work *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, f := range s.followed {
@@ -108,58 +108,58 @@ func (s *Store) follow(ctx context.Context, work *sync.WaitGroup) {
 		}
 	}
 	for key := range s.users {
-		if !s.follows(key) || s.followed[key] != nil {
+		if !s.mustFollow(key) || s.followed[key] != nil {
 			continue
 		}
 		ctx, stop := context.WithCancel(ctx)
-		f := &followed{stop: stop}
+		f := &followedObject{stop: stop}
 		s.followed[key] = f
 		work.Go(func() {
 			defer stop()
-			s.followOne(ctx, key, f)
+			s.followObject(ctx, key, f)
 		})
 	}
 	s.readClaimsLocked(ctx, work)
 }
 
-// followOne follows an object until ctx ends. An immutable object need not be followed any
+// followObject follows an object until ctx ends. An immutable object need not be followed any
 // further.
-func (s *Store) followOne(ctx context.Context, key pod.ObjectKey, f *followed) {
+func (s *Store) followObject(ctx context.Context, key pod.ObjectKey, f *followedObject) {
 	switch key.Kind {
-	case pod.KindClusterTrustBundle, pod.KindTrustBundlesOf:
+	case pod.KindClusterTrustBundle, pod.KindSignerTrustBundles:
 		s.followBundles(ctx, key, f)
 	case pod.KindSecret:
-		s.remote.FollowSecret(ctx, key.Namespace, key.Name, answers(s, key, f, func(of *v1.Secret) pod.Object { return pod.Object{Secret: of} }))
+		s.remote.FollowSecret(ctx, key.Namespace, key.Name, handleAnswers(s, key, f, func(of *v1.Secret) pod.Object { return pod.Object{Secret: of} }))
 	case pod.KindCSIDriver:
-		s.remote.FollowCSIDriver(ctx, key.Name, answers(s, key, f, func(of *storagev1.CSIDriver) pod.Object { return pod.Object{Driver: of} }))
+		s.remote.FollowCSIDriver(ctx, key.Name, handleAnswers(s, key, f, func(of *storagev1.CSIDriver) pod.Object { return pod.Object{Driver: of} }))
 	case pod.KindRuntimeClass:
-		s.remote.FollowRuntimeClass(ctx, key.Name, answers(s, key, f, func(of *nodev1.RuntimeClass) pod.Object { return pod.Object{Class: of} }))
+		s.remote.FollowRuntimeClass(ctx, key.Name, handleAnswers(s, key, f, func(of *nodev1.RuntimeClass) pod.Object { return pod.Object{Class: of} }))
 	default:
-		s.remote.FollowConfigMap(ctx, key.Namespace, key.Name, answers(s, key, f, func(of *v1.ConfigMap) pod.Object { return pod.Object{ConfigMap: of} }))
+		s.remote.FollowConfigMap(ctx, key.Namespace, key.Name, handleAnswers(s, key, f, func(of *v1.ConfigMap) pod.Object { return pod.Object{ConfigMap: of} }))
 	}
 }
 
-// answers passes the apiserver's answers about one object to answered.
-func answers[T any](s *Store, key pod.ObjectKey, f *followed, object func(T) pod.Object) func([]T, error) {
+// handleAnswers passes the apiserver's answers about one object to answered.
+func handleAnswers[T any](s *Store, key pod.ObjectKey, f *followedObject, object func(T) pod.Object) func([]T, error) {
 	return func(all []T, err error) {
 		var o *pod.Object
 		if len(all) > 0 {
 			made := object(all[0])
 			o = &made
 		}
-		s.answered(key, f, o, err)
+		s.handleAnswer(key, f, o, err)
 	}
 }
 
-// answered records the apiserver's answer about an object. While it does not answer, its
+// handleAnswer records the apiserver's answer about an object. While it does not answer, its
 // last answer counts.
-func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err error) {
+func (s *Store) handleAnswer(key pod.ObjectKey, f *followedObject, o *pod.Object, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.followed[key] != f {
 		return // no pod references it any more, or again
 	}
-	s.newsLocked()
+	s.wakeWaitersLocked()
 	before, was := f.entry, f.known
 	if err != nil {
 		f.err = err
@@ -171,29 +171,29 @@ func (s *Store) answered(key pod.ObjectKey, f *followed, o *pod.Object, err erro
 	}
 	f.known, f.err, f.entry = true, nil, entry{object: o}
 	if o != nil {
-		f.entry.content = s.contentOf(o)
+		f.entry.contentHash = s.contentHash(o)
 		if immutable(o) {
 			f.stop()
 		}
 	}
-	if !was || (before.object == nil) != (o == nil) || before.content != f.entry.content {
+	if !was || (before.object == nil) != (o == nil) || before.contentHash != f.entry.contentHash {
 		s.changedLocked(key)
 		s.pokeLocked()
 	}
 }
 
-// newsLocked makes await look again.
-func (s *Store) newsLocked() {
-	close(s.news)
-	s.news = make(chan struct{})
+// wakeWaitersLocked makes await look again.
+func (s *Store) wakeWaitersLocked() {
+	close(s.answerArrived)
+	s.answerArrived = make(chan struct{})
 }
 
-// await blocks until done returns true, or until ctx ends. It calls done with the lock
+// waitUntil blocks until done returns true, or until ctx ends. It calls done with the lock
 // held.
-func (s *Store) await(ctx context.Context, done func() bool) {
+func (s *Store) waitUntil(ctx context.Context, done func() bool) {
 	for {
 		s.mu.Lock()
-		over, news := done(), s.news
+		over, news := done(), s.answerArrived
 		s.mu.Unlock()
 		if over {
 			return
@@ -212,7 +212,7 @@ func (s *Store) awaitKnown(ctx context.Context, key pod.ObjectKey) {
 	if !key.Cluster {
 		return
 	}
-	s.await(ctx, func() bool {
+	s.waitUntil(ctx, func() bool {
 		f := s.followed[key]
 		return f != nil && (f.known || f.err != nil) || len(s.users[key]) == 0
 	})

@@ -27,19 +27,19 @@ type ClaimReader interface {
 }
 
 const (
-	// freshFor is how long an answer is valid for another attempt to use a volume.
-	freshFor = time.Second
-	// unrelated is how long the apiserver may take to notice that a pod is this node's.
+	// answerTTL is how long an answer is valid for another attempt to use a volume.
+	answerTTL = time.Second
+	// bindingGrace is how long the apiserver may take to notice that a pod is this node's.
 	// Before that, it forbids the node to read the pod's claims.
-	unrelated = 2 * time.Second
+	bindingGrace = 2 * time.Second
 )
 
-// readAgain is the delay before a claim that is not bound is read again. podd rarely waits
+// claimBackoff is the delay before a claim that is not bound is read again. podd rarely waits
 // for claims: the scheduler does so before it chooses a node.
-var readAgain = wake.Backoff{First: 250 * time.Millisecond, Last: 4 * time.Second}
+var claimBackoff = wake.Backoff{Initial: 250 * time.Millisecond, Max: 4 * time.Second}
 
-// protection is the finalizer that keeps a claim while pods use it.
-const protection = "kubernetes.io/pvc-protection"
+// pvcProtectionFinalizer is the finalizer that keeps a claim while pods use it.
+const pvcProtectionFinalizer = "kubernetes.io/pvc-protection"
 
 // claimUse is a pod's use of a claim. podd reads a claim for each pod, as a kubelet does: a
 // claim that was bound when an earlier pod came may be on its way out.
@@ -50,19 +50,19 @@ type claimUse struct {
 
 // remoteClaim is the apiserver's answer about a claim. Store.mu guards it.
 type remoteClaim struct {
-	// wanted says that the claim should be read. stop ends the goroutine that reads it, and
+	// readPending says that the claim should be read. stop ends the goroutine that reads it, and
 	// is nil while there is none.
-	wanted bool
-	stop   context.CancelFunc
-	// read is when the last answer came; zero before the first. bound is the volume that
+	readPending bool
+	stop        context.CancelFunc
+	// readAt is when the last answer came; zero before the first. bound is the volume that
 	// the claim is bound to; err says why it cannot be used.
-	read  time.Time
-	bound pod.BoundVolume
-	err   error
+	readAt time.Time
+	bound  pod.BoundVolume
+	err    error
 }
 
-// needClaimsLocked sets the claims that a pod needs, by its keys.
-func (s *Store) needClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
+// updateClaimsLocked sets the claims that a pod needs, by its keys.
+func (s *Store) updateClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
 	if s.remote == NoRemote {
 		return
 	}
@@ -71,45 +71,45 @@ func (s *Store) needClaimsLocked(uid pod.UID, keys []pod.ObjectKey) {
 	}
 	for use, c := range s.remoteClaims {
 		if use.uid == uid && !needs(use) {
-			c.end()
+			c.stopReading()
 			delete(s.remoteClaims, use)
 		}
 	}
 	for _, key := range keys {
 		use := claimUse{uid, key.Namespace, key.Name}
 		if key.Cluster && key.Kind == pod.KindPersistentVolumeClaim && s.remoteClaims[use] == nil {
-			s.remoteClaims[use] = &remoteClaim{wanted: true}
+			s.remoteClaims[use] = &remoteClaim{readPending: true}
 		}
 	}
 }
 
-func (c *remoteClaim) end() {
+func (c *remoteClaim) stopReading() {
 	if c.stop != nil {
 		c.stop()
 	}
 }
 
-// needMoreLocked makes the pod use its keys and the objects that the volumes of its claims
+// updateVolumeKeysLocked makes the pod use its keys and the objects that the volumes of its claims
 // name: their driver, and its Secrets.
-func (s *Store) needMoreLocked(uid pod.UID) {
+func (s *Store) updateVolumeKeysLocked(uid pod.UID) {
 	r, registered := s.pods[uid]
 	if !registered {
 		return
 	}
-	s.unuseLocked(uid, r.more)
-	r.more = nil
+	s.removeUserLocked(uid, r.volumeKeys)
+	r.volumeKeys = nil
 	for use, c := range s.remoteClaims {
 		if use.uid == uid && c.bound.Volume != nil {
-			r.more = append(r.more, namedBy(c.bound.Volume)...)
+			r.volumeKeys = append(r.volumeKeys, objectsNamedBy(c.bound.Volume)...)
 		}
 	}
-	s.useLocked(uid, r.more)
-	s.useLocked(uid, r.keys) // one may be among both
+	s.addUserLocked(uid, r.volumeKeys)
+	s.addUserLocked(uid, r.keys) // one may be among both
 	s.pods[uid] = r
 }
 
-// namedBy returns the objects that a volume of an apiserver names.
-func namedBy(v *v1.PersistentVolume) (keys []pod.ObjectKey) {
+// objectsNamedBy returns the objects that a volume of an apiserver names.
+func objectsNamedBy(v *v1.PersistentVolume) (keys []pod.ObjectKey) {
 	source := v.Spec.CSI
 	if source == nil {
 		return nil
@@ -123,10 +123,10 @@ func namedBy(v *v1.PersistentVolume) (keys []pod.ObjectKey) {
 	return keys
 }
 
-// claimsToReadLocked says whether a claim should be read but nobody reads it.
-func (s *Store) claimsToReadLocked() bool {
+// hasUnreadClaimsLocked says whether a claim should be read but nobody reads it.
+func (s *Store) hasUnreadClaimsLocked() bool {
 	for _, c := range s.remoteClaims {
-		if c.wanted && c.stop == nil {
+		if c.readPending && c.stop == nil {
 			return true
 		}
 	}
@@ -136,7 +136,7 @@ func (s *Store) claimsToReadLocked() bool {
 // readClaimsLocked starts to read the claims that are wanted.
 func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
 	for use, c := range s.remoteClaims {
-		if !c.wanted || c.stop != nil {
+		if !c.readPending || c.stop != nil {
 			continue
 		}
 		ctx, stop := context.WithCancel(ctx)
@@ -151,13 +151,13 @@ func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
 // readClaim reads a claim until it can be used, or ctx ends.
 func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
 	began := time.Now()
-	for delay := readAgain.First; ; delay = readAgain.Next(delay) {
-		bound, err := s.lookUp(ctx, use)
+	for delay := claimBackoff.Initial; ; delay = claimBackoff.Next(delay) {
+		bound, err := s.readBoundVolume(ctx, use)
 		if ctx.Err() != nil {
 			return
 		}
-		early := apierrors.IsForbidden(err) && time.Since(began) < unrelated
-		if !early && s.claimAnswered(use, c, bound, err) {
+		early := apierrors.IsForbidden(err) && time.Since(began) < bindingGrace
+		if !early && s.handleClaimAnswer(use, c, bound, err) {
 			return
 		}
 		if !wake.Sleep(ctx, delay) {
@@ -166,16 +166,16 @@ func (s *Store) readClaim(ctx context.Context, use claimUse, c *remoteClaim) {
 	}
 }
 
-// lookUp reads a claim and the volume that it is bound to. Its errors are the kubelet's
+// readBoundVolume reads a claim and the volume that it is bound to. Its errors are the kubelet's
 // (pkg/kubelet/volumemanager/populator), except for a claim that has lost its volume.
-func (s *Store) lookUp(ctx context.Context, use claimUse) (b pod.BoundVolume, err error) {
+func (s *Store) readBoundVolume(ctx context.Context, use claimUse) (b pod.BoundVolume, err error) {
 	claim, err := s.remote.Claim(ctx, use.namespace, use.name)
 	if err != nil {
 		return b, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	}
 	name := claim.Spec.VolumeName
 	switch {
-	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection):
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, pvcProtectionFinalizer):
 		return b, errors.New("PVC is being deleted")
 	case claim.Status.Phase == v1.ClaimLost:
 		return b, fmt.Errorf("PVC is not bound: it has lost its volume %q", name)
@@ -197,33 +197,33 @@ func (s *Store) lookUp(ctx context.Context, use claimUse) (b pod.BoundVolume, er
 	return pod.BoundVolume{Volume: volume, Claim: claim, Cluster: true}, nil
 }
 
-// claimAnswered records the apiserver's answer about a claim, and says whether that is
+// handleClaimAnswer records the apiserver's answer about a claim, and says whether that is
 // enough. If the apiserver does not answer, its last answer counts, as long as the claim
 // was bound.
-func (s *Store) claimAnswered(use claimUse, c *remoteClaim, bound pod.BoundVolume, err error) (enough bool) {
+func (s *Store) handleClaimAnswer(use claimUse, c *remoteClaim, bound pod.BoundVolume, err error) (enough bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.remoteClaims[use] != c {
 		return true
 	}
-	if c.bound.Volume == nil || !silent(err) {
-		if c.read.IsZero() || fmt.Sprint(c.err) != fmt.Sprint(err) {
+	if c.bound.Volume == nil || !noResponse(err) {
+		if c.readAt.IsZero() || fmt.Sprint(c.err) != fmt.Sprint(err) {
 			s.changed[use.uid] = true
 		}
 		c.bound, c.err = bound, err
-		s.needMoreLocked(use.uid)
+		s.updateVolumeKeysLocked(use.uid)
 	}
-	c.read = time.Now()
+	c.readAt = time.Now()
 	if enough = c.err == nil; enough {
-		c.wanted, c.stop = false, nil
+		c.readPending, c.stop = false, nil
 	}
-	s.newsLocked()
+	s.wakeWaitersLocked()
 	s.pokeLocked()
 	return enough
 }
 
-// silent says that lookUp has failed because the apiserver did not answer.
-func silent(err error) bool {
+// noResponse says that readBoundVolume has failed because the apiserver did not answer.
+func noResponse(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.Unwrap(err) != nil && !errors.As(err, &answer)
 }
@@ -240,13 +240,13 @@ func (s *Store) AwaitClaim(ctx context.Context, p *v1.Pod, v *v1.Volume) {
 		s.mu.Unlock()
 		return
 	}
-	if !c.wanted && asked.Sub(c.read) >= freshFor {
-		c.wanted = true
+	if !c.readPending && asked.Sub(c.readAt) >= answerTTL {
+		c.readPending = true
 		s.pokeLocked()
 	}
 	s.mu.Unlock()
-	s.await(ctx, func() bool {
-		return s.remoteClaims[use] != c || !c.read.IsZero() && (c.err != nil || !c.wanted)
+	s.waitUntil(ctx, func() bool {
+		return s.remoteClaims[use] != c || !c.readAt.IsZero() && (c.err != nil || !c.readPending)
 	})
 }
 
@@ -260,16 +260,16 @@ func (s *Store) remoteClaim(p *v1.Pod, v *v1.Volume) (pod.BoundVolume, error) {
 	}
 	c := s.remoteClaims[claimUse{p.UID, p.Namespace, name}]
 	switch {
-	case c == nil || c.read.IsZero():
-		return fail(errNotAsked)
+	case c == nil || c.readAt.IsZero():
+		return fail(errNotKnownYet)
 	case c.err != nil:
 		return fail(c.err)
 	case v.Ephemeral != nil && !metav1.IsControlledBy(c.bound.Claim, p):
-		return pod.BoundVolume{}, notForPod(p, name)
+		return pod.BoundVolume{}, notOwnerError(p, name)
 	}
-	if s.labels != nil {
-		if err := claims.CheckNode(c.bound.Volume, s.labels()); err != nil {
-			return pod.BoundVolume{}, elsewhere(c.bound.Volume.Name, err.Error())
+	if s.clusterNodeLabels != nil {
+		if err := claims.CheckNode(c.bound.Volume, s.clusterNodeLabels()); err != nil {
+			return pod.BoundVolume{}, nodeAffinityError(c.bound.Volume.Name, err.Error())
 		}
 	}
 	b := c.bound
@@ -286,9 +286,9 @@ func (s *Store) holdsLocked(key pod.ObjectKey, uid pod.UID) bool {
 	return c != nil && c.bound.Volume != nil && s.claims.remoteHolders[c.bound.Volume.Name] == uid
 }
 
-// dropHolders forgets pods that hold volumes of an apiserver and have left: unlike with
+// releaseHolders forgets pods that hold volumes of an apiserver and have left: unlike with
 // volumes of manifests, podd does not learn when such a volume is gone.
-func (s *Store) dropHolders(hasLeft func(pod.UID) bool) {
+func (s *Store) releaseHolders(hasLeft func(pod.UID) bool) {
 	s.mu.Lock()
 	holders := maps.Clone(s.claims.remoteHolders)
 	s.mu.Unlock()

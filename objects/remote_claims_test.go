@@ -261,7 +261,7 @@ func TestAClaimIsReadAnewForAnotherAttempt(t *testing.T) {
 			_, err := s.Claim(p, &p.Spec.Volumes[0])
 			return err
 		}
-		if err := get(); !errors.Is(err, pod.ErrAwaited) {
+		if err := get(); !errors.Is(err, pod.ErrObjectPending) {
 			t.Errorf("not registered: got %v", err)
 		}
 		s.Register(p)
@@ -302,7 +302,7 @@ func TestAClaimThatIsForbiddenIsReportedOnlyAfterAWhile(t *testing.T) {
 		p := podWithClaim("one", "data")
 		s.Register(p)
 		time.Sleep(2*time.Second - time.Millisecond)
-		if _, err := s.Claim(p, &p.Spec.Volumes[0]); !errors.Is(err, pod.ErrAwaited) || len(c.take()) > 0 {
+		if _, err := s.Claim(p, &p.Spec.Volumes[0]); !errors.Is(err, pod.ErrObjectPending) || len(c.take()) > 0 {
 			t.Errorf("in the first two seconds: got %v", err)
 		}
 		time.Sleep(2 * time.Second)
@@ -333,7 +333,7 @@ func TestAPodsClaimIsReadForItAlone(t *testing.T) {
 		if b, err := s.Claim(one, &one.Spec.Volumes[0]); err != nil || b.Volume.Name != "disk" {
 			t.Errorf("the first, after the second has left: got %+v, %v", b, err)
 		}
-		if got := s.MadeClaims(); len(got) > 0 {
+		if got := s.EphemeralClaims(); len(got) > 0 {
 			t.Errorf("got claims %v", got)
 		}
 	})
@@ -343,7 +343,7 @@ func TestAPodsClaimIsReadForItAlone(t *testing.T) {
 func TestNoClaimIsMadeForAPodOfTheCluster(t *testing.T) {
 	inCluster(t, func(s *objects.Store, _ *apiserver, _ *changes) {
 		s.Register(podWithOwnClaim("one"))
-		if got := s.MadeClaims(); len(got) > 0 || len(s.Bindings().Claims) > 0 {
+		if got := s.EphemeralClaims(); len(got) > 0 || len(s.Bindings().Claims) > 0 {
 			t.Errorf("got %v and %v, want none", got, s.Bindings().Claims)
 		}
 	})

@@ -133,7 +133,7 @@ func inCluster(t *testing.T, run func(s *objects.Store, a *apiserver, c *changes
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a, c := newAPIServer(), &changes{}
-		s := objects.New(objects.Config{Remote: a, Labels: func() map[string]string { return map[string]string{v1.LabelHostname: "here"} }, Log: slog.New(slog.DiscardHandler)})
+		s := objects.New(objects.Config{Remote: a, ClusterNodeLabels: func() map[string]string { return map[string]string{v1.LabelHostname: "here"} }, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx, c) }()

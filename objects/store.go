@@ -26,49 +26,49 @@ type Listener interface {
 
 // Config configures a Store.
 type Config struct {
-	// Bindings is the file for the bindings of claims; it and its directory need not
+	// BindingsFile is the file for the bindings of claims; it and its directory need not
 	// exist. "" keeps them in memory only.
-	Bindings string
-	// Node has the labels of the node, for the nodeAffinity of volumes; with nil, every
+	BindingsFile string
+	// NodeLabels has the labels of the node, for the nodeAffinity of volumes; with nil, every
 	// volume matches.
-	Node    map[string]string
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+	NodeLabels map[string]string
+	Log        *slog.Logger
+	Metrics    prometheus.Registerer
 	// Remote follows the objects of the pods of an apiserver, or is NoRemote.
 	Remote Remote
-	// Labels returns the labels of the Node in the apiserver, or nil while they are not
+	// ClusterNodeLabels returns the labels of the Node in the apiserver, or nil while they are not
 	// known. Volumes of the apiserver select by them. It must not block. Without an
-	// apiserver it is NoLabels.
-	Labels func() map[string]string
-	// Key, of KeySize bytes, makes the hashes of Contents comparable among all Stores
+	// apiserver it is NoClusterNodeLabels.
+	ClusterNodeLabels func() map[string]string
+	// HashKey, of HashKeySize bytes, makes the hashes of Contents comparable among all Stores
 	// that have it. Without it they are valid in this process only.
-	Key []byte
+	HashKey []byte
 }
 
-// NoLabels serves a node without an apiserver.
-var NoLabels func() map[string]string
+// NoClusterNodeLabels serves a node without an apiserver.
+var NoClusterNodeLabels func() map[string]string
 
 // Store stores the node's ConfigMaps, Secrets, PersistentVolumes and claims. Its methods
 // are safe for concurrent use; only Run and Use block.
 type Store struct {
-	log     *slog.Logger
-	metrics *metrics
-	key     []byte
-	epoch   string
-	poke    wake.Signal
-	remote  Remote // NoRemote for none
-	labels  func() map[string]string
+	log               *slog.Logger
+	metrics           *metrics
+	hashKey           []byte
+	epoch             string
+	poke              wake.Signal
+	remote            Remote // NoRemote for none
+	clusterNodeLabels func() map[string]string
 
 	mu      sync.Mutex // guards everything below
 	entries map[pod.ObjectKey]entry
-	pods    map[pod.UID]registered
+	pods    map[pod.UID]registeredPod
 	users   map[pod.ObjectKey]map[pod.UID]bool
 	// followed are the objects of an apiserver that registered pods reference.
-	followed map[pod.ObjectKey]*followed
+	followed map[pod.ObjectKey]*followedObject
 	// remoteClaims are the claims of registered pods of an apiserver.
 	remoteClaims map[claimUse]*remoteClaim
-	// news is closed, and replaced, when the apiserver has answered.
-	news chan struct{}
+	// answerArrived is closed, and replaced, when the apiserver has answered.
+	answerArrived chan struct{}
 	// changed are the pods with pending notifications.
 	changed  map[pod.UID]bool
 	problems []pod.Problem
@@ -79,28 +79,28 @@ type Store struct {
 // entry is an object with the hash of its content and, for an object of a manifest, the
 // time since which there has been an object with its key.
 type entry struct {
-	object  *pod.Object
-	content uint64
-	since   time.Time
+	object      *pod.Object
+	contentHash uint64
+	since       time.Time
 }
 
-// registered is a registered pod and the objects that it references.
-type registered struct {
+// registeredPod is a registered pod and the objects that it references.
+type registeredPod struct {
 	name string // namespace/name
 	keys []pod.ObjectKey
-	// more are objects that the PersistentVolumes of its claims name.
-	more []pod.ObjectKey
+	// volumeKeys are objects that the PersistentVolumes of its claims name.
+	volumeKeys []pod.ObjectKey
 }
 
 // New returns an empty Store.
 func New(cfg Config) *Store {
-	key, epoch := keyOf(&cfg)
+	key, epoch := hashKeyOf(&cfg)
 	return &Store{
-		log: cfg.Log, metrics: newMetrics(cfg.Metrics), key: key, epoch: epoch, poke: wake.New(),
-		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]registered),
+		log: cfg.Log, metrics: newMetrics(cfg.Metrics), hashKey: key, epoch: epoch, poke: wake.New(),
+		entries: make(map[pod.ObjectKey]entry), pods: make(map[pod.UID]registeredPod),
 		users: make(map[pod.ObjectKey]map[pod.UID]bool), changed: make(map[pod.UID]bool),
-		claims: loadClaims(cfg), remote: cfg.Remote, followed: make(map[pod.ObjectKey]*followed),
-		labels: cfg.Labels, remoteClaims: make(map[claimUse]*remoteClaim), news: make(chan struct{}),
+		claims: loadClaims(cfg), remote: cfg.Remote, followed: make(map[pod.ObjectKey]*followedObject),
+		clusterNodeLabels: cfg.ClusterNodeLabels, remoteClaims: make(map[claimUse]*remoteClaim), answerArrived: make(chan struct{}),
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *Store) Run(ctx context.Context, listeners ...Listener) error {
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	for {
-		s.follow(ctx, &followers)
+		s.syncFollowed(ctx, &followers)
 		select {
 		case <-s.poke:
 		case <-ctx.Done():
@@ -147,17 +147,17 @@ func (s *Store) Replace(all []*pod.Object) {
 		before, there := s.entries[key]
 		e := before
 		if before.object != o {
-			e = entry{object: o, content: s.contentOf(o), since: o.Seen}
+			e = entry{object: o, contentHash: s.contentHash(o), since: o.Seen}
 		}
 		if there {
 			e.since = before.since
 		}
-		if there && immutable(before.object) && (e.content != before.content || !immutable(o)) {
-			problems = append(problems, s.immutableLocked(o))
+		if there && immutable(before.object) && (e.contentHash != before.contentHash || !immutable(o)) {
+			problems = append(problems, s.immutableProblemLocked(o))
 			e = before
 		}
 		next[key] = e
-		if !there || e.content != before.content {
+		if !there || e.contentHash != before.contentHash {
 			s.changedLocked(key)
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Store) Replace(all []*pod.Object) {
 // pokeLocked wakes Run if there are notifications to send, bindings to write, or objects to
 // start or stop following.
 func (s *Store) pokeLocked() {
-	if len(s.changed) == 0 && s.claims.version == s.claims.saved && s.followsLocked() {
+	if len(s.changed) == 0 && s.claims.version == s.claims.savedVersion && s.followsAllLocked() {
 		return
 	}
 	s.poke.Notify()
@@ -189,12 +189,12 @@ func (s *Store) changedLocked(key pod.ObjectKey) {
 	}
 }
 
-// immutableLocked returns the problem for a rejected document: it would change an immutable
+// immutableProblemLocked returns the problem for a rejected document: it would change an immutable
 // object.
-func (s *Store) immutableLocked(o *pod.Object) pod.Problem {
+func (s *Store) immutableProblemLocked(o *pod.Object) pod.Problem {
 	key := o.Key()
 	p := pod.Problem{
-		Origin: o.Origin, Line: o.Line, Since: o.Seen, KeptRunning: true,
+		Origin: o.Origin, Line: o.Line, Since: o.Seen, LastGoodInUse: true,
 		Message: fmt.Sprintf("%s %s/%s is immutable: its content cannot be changed", key.Kind, key.Namespace, key.Name),
 		Hint:    "give the changed object another name, and have pods refer to that; or remove the document, and then add it again",
 	}
@@ -216,7 +216,7 @@ func (s *Store) immutableLocked(o *pod.Object) pod.Problem {
 func (s *Store) Problems() []pod.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Concat(s.problems, s.claims.problems, s.claims.broken)
+	return slices.Concat(s.problems, s.claims.problems, s.claims.fileProblems)
 }
 
 // ConfigMap returns a ConfigMap of a pod's namespace from the source of the pod: an
@@ -242,7 +242,7 @@ func (s *Store) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
 // SecretOf is like Secret, for a Secret of any namespace that a volume of the pod names. It
 // blocks until the apiserver has answered, or until ctx ends.
 func (s *Store) SecretOf(ctx context.Context, p *v1.Pod, namespace, name string) (*v1.Secret, error) {
-	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name, Cluster: pod.FromCluster(p)})
+	o, err := s.awaitObject(ctx, pod.ObjectKey{Kind: pod.KindSecret, Namespace: namespace, Name: name, Cluster: pod.FromCluster(p)})
 	if err != nil {
 		return nil, fmt.Errorf("secret %q %w", name, err)
 	}
@@ -257,7 +257,7 @@ func (s *Store) named(p *v1.Pod, kind, name string) (*pod.Object, error) {
 func (s *Store) find(key pod.ObjectKey) (*pod.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.unknownLocked(key); err != nil {
+	if err := s.unknownReasonLocked(key); err != nil {
 		return nil, err
 	}
 	if o := s.entryLocked(key).object; o != nil {
@@ -268,7 +268,7 @@ func (s *Store) find(key pod.ObjectKey) (*pod.Object, error) {
 
 // CSIDriver is like SecretOf, for a CSIDriver.
 func (s *Store) CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storagev1.CSIDriver, error) {
-	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name, Cluster: pod.FromCluster(p)})
+	o, err := s.awaitObject(ctx, pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name, Cluster: pod.FromCluster(p)})
 	if err != nil {
 		return nil, fmt.Errorf("csidriver %q %w", name, err)
 	}
@@ -288,15 +288,15 @@ func (s *Store) KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, er
 // RuntimeClass is like SecretOf, for the RuntimeClass that a pod of an apiserver names.
 func (s *Store) RuntimeClass(ctx context.Context, p *v1.Pod) (*nodev1.RuntimeClass, error) {
 	name := *p.Spec.RuntimeClassName
-	o, err := s.awaited(ctx, pod.ObjectKey{Kind: pod.KindRuntimeClass, Name: name, Cluster: true})
+	o, err := s.awaitObject(ctx, pod.ObjectKey{Kind: pod.KindRuntimeClass, Name: name, Cluster: true})
 	if err != nil {
 		return nil, fmt.Errorf("runtimeclass.node.k8s.io %q %w", name, err)
 	}
 	return o.Class, nil
 }
 
-// awaited returns an object once it is known whether it exists.
-func (s *Store) awaited(ctx context.Context, key pod.ObjectKey) (*pod.Object, error) {
+// awaitObject returns an object once it is known whether it exists.
+func (s *Store) awaitObject(ctx context.Context, key pod.ObjectKey) (*pod.Object, error) {
 	s.awaitKnown(ctx, key)
 	return s.find(key)
 }

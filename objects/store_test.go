@@ -312,9 +312,9 @@ func TestContentsAreHashesOfWhatPodsSee(t *testing.T) {
 
 // A podd that starts compares with the hashes that an earlier one recorded.
 func TestContentsAreComparableAmongStoresWithTheSameKey(t *testing.T) {
-	key := func(b byte) []byte { return slices.Repeat([]byte{b}, KeySize) }
+	key := func(b byte) []byte { return slices.Repeat([]byte{b}, HashKeySize) }
 	of := func(key []byte, value string) (epoch string, content uint64) {
-		s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Key: key})
+		s := New(Config{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), HashKey: key})
 		s.Register(userOf("a", "s1"))
 		s.Replace([]*pod.Object{secret("s1", value)})
 		return s.Epoch(), s.Contents("a")[pod.ObjectKey{Kind: pod.KindSecret, Namespace: "shop", Name: "s1"}]
@@ -329,7 +329,7 @@ func TestContentsAreComparableAmongStoresWithTheSameKey(t *testing.T) {
 	if e, c := of(key(2), "x"); e == epoch || c == content {
 		t.Errorf("another key: got %s %x", e, c)
 	}
-	for _, none := range [][]byte{nil, key(1)[:KeySize-1]} {
+	for _, none := range [][]byte{nil, key(1)[:HashKeySize-1]} {
 		if e, c := of(none, "x"); e != "" || c == content {
 			t.Errorf("no key: got %q %x", e, c)
 		}

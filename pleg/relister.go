@@ -23,23 +23,23 @@ const (
 	pollPeriod = time.Second
 	// relistTimeout bounds one relist.
 	relistTimeout = time.Minute
-	// settle is how long after the stream opened the pods are relisted once more: CRI
+	// secondRelistDelay is how long after the stream opened the pods are relisted once more: CRI
 	// does not acknowledge that a runtime listens to a new subscriber.
-	settle = 2 * time.Second
+	secondRelistDelay = 2 * time.Second
 	// contactPeriod is the longest time between calls to the runtime, so that its
 	// health is known when nothing happens.
 	contactPeriod = time.Minute
-	// healthyFor is the kubelet's threshold (relistThreshold).
-	healthyFor = 3 * time.Minute
+	// relistThreshold is the kubelet's threshold (relistThreshold).
+	relistThreshold = 3 * time.Minute
 	// stableAfter is the age of a stream after which the back-off is reset.
 	stableAfter = 10 * time.Second
 
-	// slowEvents is the pause between relists for events that name no pod.
-	slowEvents = time.Second
+	// minEventRelistInterval is the pause between relists for events that name no pod.
+	minEventRelistInterval = time.Second
 )
 
 // reopen is the time until a stream that was lost is opened again.
-var reopen = wake.Backoff{First: 50 * time.Millisecond, Last: time.Second}
+var reopen = wake.Backoff{Initial: 50 * time.Millisecond, Max: time.Second}
 
 // Runtime is what a Relister reads.
 type Runtime interface {
@@ -67,10 +67,10 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Period of the safety relist; 0 is 5 minutes. It is jittered by a tenth.
 	Period time.Duration
-	// Recovered, if set, is called when the runtime is back after it was unavailable
+	// OnRecovery, if set, is called when the runtime is back after it was unavailable
 	// or its stream was lost: calls that failed meanwhile should be retried. It must
 	// not block.
-	Recovered func()
+	OnRecovery func()
 }
 
 // Relister wakes the workers of pods that changed. Create it with New, Run it once.
@@ -81,19 +81,19 @@ type Relister struct {
 
 	relist wake.Signal // somebody wants a relist
 
-	mu      sync.Mutex // guards everything below
-	contact time.Time  // when the runtime last answered
-	failure error      // of the last try, nil after a success
-	polling bool       // the runtime has no stream
-	away    bool       // it was away, or may have been
-	soon    bool       // a relist was asked for within slowEvents
+	mu              sync.Mutex // guards everything below
+	lastContact     time.Time  // when the runtime last answered
+	lastError       error      // of the last try, nil after a success
+	polling         bool       // the runtime has no stream
+	interrupted     bool       // it was away, or may have been
+	relistScheduled bool       // a relist was asked for within minEventRelistInterval
 
 	runtime Runtime // Run's
 
 	// Owned by the goroutine of Run.
-	seen     map[pod.UID]pod.Summary
-	listed   time.Time
-	unlisted bool // the last relist failed
+	seen         map[pod.UID]pod.Summary
+	lastRelist   time.Time
+	relistFailed bool // the last relist failed
 }
 
 // New returns a Relister; it starts nothing. Healthy counts from here on, so that a
@@ -107,7 +107,7 @@ func New(cfg Config) *Relister {
 	}
 	return &Relister{
 		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics),
-		relist: wake.New(), contact: time.Now(),
+		relist: wake.New(), lastContact: time.Now(),
 	}
 }
 
@@ -131,7 +131,7 @@ func (r *Relister) Run(ctx context.Context, runtime Runtime) error {
 		case <-net.C:
 			r.list(ctx)
 		case <-contact.C:
-			r.touch(ctx)
+			r.checkContact(ctx)
 			continue
 		}
 		net.Reset(r.next())
@@ -143,7 +143,7 @@ func (r *Relister) next() time.Duration {
 	r.mu.Lock()
 	polling := r.polling
 	r.mu.Unlock()
-	if polling || r.unlisted {
+	if polling || r.relistFailed {
 		return pollPeriod
 	}
 	return r.cfg.Period + time.Duration((rand.Float64()-0.5)*0.2*float64(r.cfg.Period))
@@ -154,26 +154,26 @@ func (r *Relister) next() time.Duration {
 func (r *Relister) Healthy() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ago := time.Since(r.contact)
-	if ago < healthyFor {
+	ago := time.Since(r.lastContact)
+	if ago < relistThreshold {
 		return nil
 	}
-	err := fmt.Errorf("PLEG is not healthy: the container runtime was last in contact %v ago; threshold is %v", ago.Truncate(time.Second), healthyFor)
-	if r.failure != nil {
-		err = fmt.Errorf("%w: %w", err, r.failure)
+	err := fmt.Errorf("PLEG is not healthy: the container runtime was last in contact %v ago; threshold is %v", ago.Truncate(time.Second), relistThreshold)
+	if r.lastError != nil {
+		err = fmt.Errorf("%w: %w", err, r.lastError)
 	}
 	return err
 }
 
 // follow keeps the event stream open until ctx ends.
 func (r *Relister) follow(ctx context.Context) {
-	wait := reopen.First
+	wait := reopen.Initial
 	for ctx.Err() == nil {
 		opened := time.Now()
 		// What happened without a stream is found by relists: one now, one when the
 		// runtime certainly sends events.
-		r.want()
-		again := time.AfterFunc(settle, r.want)
+		r.requestRelist()
+		again := time.AfterFunc(secondRelistDelay, r.requestRelist)
 		err := r.runtime.Events(ctx, r.event)
 		again.Stop()
 		if ctx.Err() != nil {
@@ -184,21 +184,21 @@ func (r *Relister) follow(ctx context.Context) {
 			r.mu.Lock()
 			r.polling = true
 			r.mu.Unlock()
-			r.want()
+			r.requestRelist()
 			return
 		}
 		if time.Since(opened) >= stableAfter {
-			wait = reopen.First
+			wait = reopen.Initial
 		}
 		r.metrics.restarts.Inc()
-		if wait == reopen.First {
+		if wait == reopen.Initial {
 			r.log.Warn("lost the container runtime's event stream", "error", err)
 		}
-		r.note(err)
+		r.recordContact(err)
 		r.mu.Lock()
-		r.away = true
+		r.interrupted = true
 		r.mu.Unlock()
-		r.want()
+		r.requestRelist()
 		wake.Sleep(ctx, wait)
 		wait = reopen.Next(wait)
 	}
@@ -206,59 +206,59 @@ func (r *Relister) follow(ctx context.Context) {
 
 // event is called for each event of the stream.
 func (r *Relister) event(uid pod.UID, at time.Time) {
-	r.note(nil)
+	r.recordContact(nil)
 	if uid == "" {
 		r.metrics.events.WithLabelValues("unknown").Inc()
-		r.wantSoon()
+		r.scheduleRelist()
 		return
 	}
 	r.metrics.events.WithLabelValues("stream").Inc()
 	r.cfg.Waker.Wake(uid, at)
 }
 
-// want requests a relist; twice before it is the same as once.
-func (r *Relister) want() {
+// requestRelist requests a relist; twice before it is the same as once.
+func (r *Relister) requestRelist() {
 	r.relist.Notify()
 }
 
-// wantSoon requests one relist for any number of events within a second.
-func (r *Relister) wantSoon() {
+// scheduleRelist requests one relist for any number of events within a second.
+func (r *Relister) scheduleRelist() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.soon {
+	if r.relistScheduled {
 		return
 	}
-	r.soon = true
-	time.AfterFunc(slowEvents, func() {
+	r.relistScheduled = true
+	time.AfterFunc(minEventRelistInterval, func() {
 		r.mu.Lock()
-		r.soon = false
+		r.relistScheduled = false
 		r.mu.Unlock()
-		r.want()
+		r.requestRelist()
 	})
 }
 
-// note records whether the runtime responded.
-func (r *Relister) note(err error) {
+// recordContact records whether the runtime responded.
+func (r *Relister) recordContact(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failure = err
+	r.lastError = err
 	if err == nil {
-		r.contact = time.Now()
-		r.metrics.lastSeen.Set(float64(r.contact.UnixNano()) / 1e9)
+		r.lastContact = time.Now()
+		r.metrics.lastSeen.Set(float64(r.lastContact.UnixNano()) / 1e9)
 	}
 }
 
-// touch checks that the runtime responds if there was no other contact.
-func (r *Relister) touch(ctx context.Context) {
+// checkContact checks that the runtime responds if there was no other contact.
+func (r *Relister) checkContact(ctx context.Context) {
 	r.mu.Lock()
-	recent := time.Since(r.contact) < contactPeriod/2
+	recent := time.Since(r.lastContact) < contactPeriod/2
 	r.mu.Unlock()
 	if recent {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, relistTimeout)
 	defer cancel()
-	r.note(r.runtime.Alive(ctx))
+	r.recordContact(r.runtime.Alive(ctx))
 }
 
 // list compares all pods with the previous list, and wakes those that changed.
@@ -268,23 +268,23 @@ func (r *Relister) list(ctx context.Context) {
 	defer cancel()
 	pods, err := r.runtime.Summaries(ctx)
 	if ctx.Err() == nil || err == nil {
-		r.note(err)
+		r.recordContact(err)
 	} else {
-		r.note(fmt.Errorf("list pods: %w", context.Cause(ctx)))
+		r.recordContact(fmt.Errorf("list pods: %w", context.Cause(ctx)))
 	}
 	if err != nil {
-		if !r.unlisted {
+		if !r.relistFailed {
 			r.log.Warn("cannot list pods", "error", err)
 		}
-		r.unlisted = true
+		r.relistFailed = true
 		return
 	}
 	r.mu.Lock()
-	back := r.away || r.unlisted
-	r.away = false
+	back := r.interrupted || r.relistFailed
+	r.interrupted = false
 	r.mu.Unlock()
-	r.metrics.relisted(start, r.listed)
-	r.listed, r.unlisted = start, false
+	r.metrics.relisted(start, r.lastRelist)
+	r.lastRelist, r.relistFailed = start, false
 	now := make(map[pod.UID]pod.Summary, len(pods))
 	for _, g := range pods {
 		now[g.UID] = g
@@ -300,8 +300,8 @@ func (r *Relister) list(ctx context.Context) {
 	r.seen = now
 	if back {
 		r.log.Info("the container runtime is back", "pods", len(now))
-		if r.cfg.Recovered != nil {
-			r.cfg.Recovered()
+		if r.cfg.OnRecovery != nil {
+			r.cfg.OnRecovery()
 		}
 	}
 }

@@ -177,7 +177,7 @@ func TestSafetyRelistFindsWhatNoEventReported(t *testing.T) {
 
 func TestLostStreamIsRelistedAtOnceAndReopened(t *testing.T) {
 	recovered := 0
-	inBubble(t, Config{Recovered: func() { recovered++ }}, func(f *stub) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
+	inBubble(t, Config{OnRecovery: func() { recovered++ }}, func(f *stub) { f.put("a", pod.ContainerRunning) }, func(t *testing.T, f *stub, w *wakes, _ *Relister) {
 		time.Sleep(time.Minute)
 		w.take()
 		f.put("a", pod.ContainerExited)

@@ -38,7 +38,7 @@ func TestWatchersOfProblemsAreNotifiedOfTheirChangesOnly(t *testing.T) {
 			t.Error("told of the same problem again")
 		}
 		kept := broken
-		kept.Problems = []pod.Problem{{Origin: "b.yaml", Message: "is empty", KeptRunning: true}}
+		kept.Problems = []pod.Problem{{Origin: "b.yaml", Message: "is empty", LastGoodInUse: true}}
 		if !say(kept) {
 			t.Error("not told that the last good version goes on running")
 		}

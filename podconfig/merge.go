@@ -8,9 +8,9 @@ import (
 	"podd/internal/pod"
 )
 
-// set is the desired state: the last snapshot of each source, and the pods that the agent was
+// desiredState is the desired state: the last snapshot of each source, and the pods that the agent was
 // given. It is pure: no locks, no clock.
-type set struct {
+type desiredState struct {
 	// order of the sources decides which pod gets a name that no pod holds.
 	order []pod.Source
 	// latest is each source's last snapshot; a source without an entry is not ready.
@@ -25,16 +25,16 @@ type set struct {
 	objects objectSet
 }
 
-func newSet(order []pod.Source) *set {
-	return &set{order: order, latest: map[pod.Source][]*pod.Desired{},
+func newDesiredState(order []pod.Source) *desiredState {
+	return &desiredState{order: order, latest: map[pod.Source][]*pod.Desired{},
 		delivered: map[pod.Source]map[pod.UID]*pod.Desired{}, provisional: map[pod.Source]bool{}, holders: map[podKey]*pod.Desired{},
-		objects: objectSet{said: map[pod.Source][]*pod.Object{}}}
+		objects: objectSet{latest: map[pod.Source][]*pod.Object{}}}
 }
 
 // merge applies the snapshots of some sources. It returns the changes in the order in which
 // they must be sent, removals first, and the pods that do not run because another pod has their
 // name.
-func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, losers []podDuplicate) {
+func (s *desiredState) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, losers []podDuplicate) {
 	first := map[pod.Source]bool{}
 	for name, snap := range snaps {
 		if snap.Incomplete {
@@ -44,9 +44,9 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 		first[name] = !snap.Provisional && (!spoke || s.provisional[name])
 		s.provisional[name] = snap.Provisional
 		s.latest[name] = snap.Pods
-		s.objects.said[name] = snap.Objects
+		s.objects.latest[name] = snap.Objects
 	}
-	chosen, losers := s.choose()
+	chosen, losers := s.resolveNameConflicts()
 	for _, name := range s.order {
 		want, had := chosen[name], s.delivered[name]
 		told := make(map[pod.UID]*pod.Desired, len(want))
@@ -78,9 +78,9 @@ func (s *set) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod.Update, 
 	return removes, rest, losers
 }
 
-// static returns the pods of all sources except the apiserver, and whether each of these
+// staticPods returns the pods of all sources except the apiserver, and whether each of these
 // sources is ready.
-func (s *set) static() (pods []*pod.Desired, complete bool) {
+func (s *desiredState) staticPods() (pods []*pod.Desired, complete bool) {
 	complete = true
 	for _, name := range s.order {
 		if name == pod.SourceAPIServer {
@@ -152,8 +152,8 @@ type podKey struct{ namespace, name string }
 
 func keyOf(d *pod.Desired) podKey { return podKey{d.Pod.Namespace, d.Pod.Name} }
 
-// choose picks one pod for each name.
-func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
+// resolveNameConflicts picks one pod for each name.
+func (s *desiredState) resolveNameConflicts() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 	var all []*pod.Desired
 	for _, name := range s.order {
 		all = append(all, s.latest[name]...)
@@ -170,23 +170,23 @@ func (s *set) choose() (map[pod.Source][]*pod.Desired, []podDuplicate) {
 
 // The strength of a claim to a name.
 const (
-	_           = iota
-	firstClaim  // the candidate exists
-	placeClaim  // it comes from the holder's place: an edited manifest
-	holderClaim // it holds the name
+	_              = iota
+	candidateRank  // the candidate exists
+	sameOriginRank // it comes from the holder's place: an edited manifest
+	holderRank     // it holds the name
 )
 
 func choosePods(all []*pod.Desired, holders map[podKey]*pod.Desired) (chosen []*pod.Desired, losers []podDuplicate) {
-	chosen, lost := chooseOne(all, keyOf, func(d *pod.Desired) int {
+	chosen, lost := chooseOnePerName(all, keyOf, func(d *pod.Desired) int {
 		switch h := holders[keyOf(d)]; {
 		case h == nil:
-			return firstClaim
+			return candidateRank
 		case h.UID() == d.UID():
-			return holderClaim
+			return holderRank
 		case h.Source == d.Source && h.Origin == d.Origin:
-			return placeClaim
+			return sameOriginRank
 		}
-		return firstClaim
+		return candidateRank
 	})
 	for _, l := range lost {
 		losers = append(losers, podDuplicate(l))
@@ -194,9 +194,9 @@ func choosePods(all []*pod.Desired, holders map[podKey]*pod.Desired) (chosen []*
 	return chosen, losers
 }
 
-// chooseOne splits the candidates into one for each name and the rest. The first candidate with
+// chooseOnePerName splits the candidates into one for each name and the rest. The first candidate with
 // the best claim to a name gets it.
-func chooseOne[T any, K comparable](all []T, name func(T) K, claim func(T) int) (chosen []T, losers []duplicate[T]) {
+func chooseOnePerName[T any, K comparable](all []T, name func(T) K, claim func(T) int) (chosen []T, losers []duplicate[T]) {
 	type holder struct{ place, rank int }
 	best := make(map[K]holder, len(all))
 	for i, d := range all {
@@ -232,7 +232,7 @@ func Duplicates(pods []*pod.Desired, objects []*pod.Object) []pod.Problem {
 }
 
 func (l podDuplicate) problem() pod.Problem {
-	at := pod.Problem{Origin: l.holder.Origin, Line: l.holder.Line}.Where()
+	at := pod.Problem{Origin: l.holder.Origin, Line: l.holder.Line}.Location()
 	return pod.Problem{
 		Origin: l.loser.Origin, Line: l.loser.Line, Field: "metadata.name", Pod: l.loser.Name(), Since: l.loser.Seen,
 		Message: fmt.Sprintf("the pod %s is defined twice; the one at %s has the name", l.loser.Name(), at),

@@ -20,11 +20,11 @@ type Objects interface {
 // objectSet holds the objects that the sources have sent, and those that were delivered. It has
 // the same owner as set.
 type objectSet struct {
-	// said holds each source's last snapshot.
-	said map[pod.Source][]*pod.Object
-	// told is the set that Objects has, once has is set, in the order of the sources.
-	told []*pod.Object
-	has  bool
+	// latest holds each source's last snapshot.
+	latest map[pod.Source][]*pod.Object
+	// delivered is the set that Objects has, once has is set, in the order of the sources.
+	delivered   []*pod.Object
+	initialized bool
 	// losers are the objects that are unused because others have their names.
 	losers []objectDuplicate
 }
@@ -35,32 +35,32 @@ type objectDuplicate duplicate[*pod.Object]
 func (s *objectSet) merge(order []pod.Source) (changed bool) {
 	var all []*pod.Object
 	for _, name := range order {
-		all = append(all, s.said[name]...)
+		all = append(all, s.latest[name]...)
 	}
-	holders := make(map[pod.ObjectKey]*pod.Object, len(s.told))
-	for _, o := range s.told {
+	holders := make(map[pod.ObjectKey]*pod.Object, len(s.delivered))
+	for _, o := range s.delivered {
 		holders[o.Key()] = o
 	}
 	var chosen []*pod.Object
 	chosen, s.losers = chooseObjects(all, holders)
-	if len(s.said) == 0 || s.has && slices.Equal(chosen, s.told) {
+	if len(s.latest) == 0 || s.initialized && slices.Equal(chosen, s.delivered) {
 		return false // no source has sent anything, or nothing is new
 	}
-	s.told, s.has = chosen, true
+	s.delivered, s.initialized = chosen, true
 	return true
 }
 
 func chooseObjects(all []*pod.Object, holders map[pod.ObjectKey]*pod.Object) (chosen []*pod.Object, losers []objectDuplicate) {
-	chosen, lost := chooseOne(all, (*pod.Object).Key, func(o *pod.Object) int {
+	chosen, lost := chooseOnePerName(all, (*pod.Object).Key, func(o *pod.Object) int {
 		switch h := holders[o.Key()]; {
 		case h == nil:
-			return firstClaim
+			return candidateRank
 		case h == o:
-			return holderClaim
+			return holderRank
 		case h.Source == o.Source && h.Origin == o.Origin:
-			return placeClaim
+			return sameOriginRank
 		}
-		return firstClaim
+		return candidateRank
 	})
 	for _, l := range lost {
 		losers = append(losers, objectDuplicate(l))
@@ -69,7 +69,7 @@ func chooseObjects(all []*pod.Object, holders map[pod.ObjectKey]*pod.Object) (ch
 }
 
 func (l objectDuplicate) problem() pod.Problem {
-	at, key := pod.Problem{Origin: l.holder.Origin, Line: l.holder.Line}.Where(), l.loser.Key().String()
+	at, key := pod.Problem{Origin: l.holder.Origin, Line: l.holder.Line}.Location(), l.loser.Key().String()
 	return pod.Problem{
 		Origin: l.loser.Origin, Line: l.loser.Line, Field: "metadata.name", Object: key, Since: l.loser.Seen,
 		Message: fmt.Sprintf("the %s is defined twice; the one at %s has the name", key, at),

@@ -21,32 +21,32 @@ type Config struct {
 	Sources []Source
 	// Objects receives the objects that pods refer to. It may be nil.
 	Objects Objects
-	// Static is called with the pods of all sources except the apiserver, after each change.
-	// complete says whether each of these sources is ready. It must not block. NoMirror means
+	// OnStaticPods is called with the pods of all sources except the apiserver, after each change.
+	// complete says whether each of these sources is ready. It must not block. NoMirrorPods means
 	// that nobody wants them.
-	Static func(pods []*pod.Desired, complete bool)
-	Log    *slog.Logger
+	OnStaticPods func(pods []*pod.Desired, complete bool)
+	Log          *slog.Logger
 	// Registerer is for the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
-// NoMirror is the Config.Static of a node that shows its static pods to no cluster.
-var NoMirror func(pods []*pod.Desired, complete bool)
+// NoMirrorPods is the Config.Static of a node that shows its static pods to no cluster.
+var NoMirrorPods func(pods []*pod.Desired, complete bool)
 
 // PodConfig merges the sources. Any goroutine may call its methods at any time. Call Run once.
 type PodConfig struct {
-	sources []Source
-	objects Objects
-	static  func(pods []*pod.Desired, complete bool)
-	order   []pod.Source
-	log     *slog.Logger
-	metrics *metrics
-	updates chan pod.Update
-	poke    wake.Signal
-	changes wake.Broadcaster // of the list of problems
+	sources      []Source
+	objects      Objects
+	onStaticPods func(pods []*pod.Desired, complete bool)
+	order        []pod.Source
+	log          *slog.Logger
+	metrics      *metrics
+	updates      chan pod.Update
+	poke         wake.Signal
+	changes      wake.Broadcaster // of the list of problems
 
-	// set belongs to the goroutine of deliver.
-	set *set
+	// desired belongs to the goroutine of deliver.
+	desired *desiredState
 
 	mu sync.Mutex
 	// inbox holds the newest unmerged snapshot of each source.
@@ -71,10 +71,10 @@ func New(cfg Config) *PodConfig {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &PodConfig{
-		sources: cfg.Sources, objects: cfg.Objects, static: cfg.Static, order: order, log: log, metrics: m,
-		updates: make(chan pod.Update), poke: wake.New(), set: newSet(order),
+		sources: cfg.Sources, objects: cfg.Objects, onStaticPods: cfg.OnStaticPods, order: order, log: log, metrics: m,
+		updates: make(chan pod.Update), poke: wake.New(), desired: newDesiredState(order),
 		inbox: map[pod.Source]Snapshot{}, reported: map[pod.Source][]pod.Problem{}, failures: map[pod.Source]pod.Problem{},
-		list: problemList{log: log, metrics: m, since: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
+		list: problemList{log: log, metrics: m, current: map[problemKey]pod.Problem{}}, seen: map[pod.Source]bool{},
 	}
 }
 
@@ -118,7 +118,7 @@ func (c *PodConfig) Run(ctx context.Context) error {
 
 // keepRunning runs one source, and restarts it after each failure.
 func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
-	backoff, delay := wake.Backoff{First: time.Second, Last: 30 * time.Second}, time.Duration(0)
+	backoff, delay := wake.Backoff{Initial: time.Second, Max: 30 * time.Second}, time.Duration(0)
 	for {
 		started := time.Now()
 		err := c.runSource(ctx, s)
@@ -128,7 +128,7 @@ func (c *PodConfig) keepRunning(ctx context.Context, s Source) {
 		if err == nil {
 			err = errors.New("it returned without an error")
 		}
-		if time.Since(started) > backoff.Last {
+		if time.Since(started) > backoff.Max {
 			delay = 0
 		}
 		c.metrics.restarts.WithLabelValues(string(s.Name())).Inc()
@@ -199,12 +199,12 @@ func (c *PodConfig) deliver(ctx context.Context) error {
 			return ctx.Err()
 		case <-c.poke:
 		}
-		snaps := c.take()
-		removes, rest, losers := c.set.merge(snaps)
-		changed := c.set.objects.merge(c.order)
+		snaps := c.takeSnapshots()
+		removes, rest, losers := c.desired.merge(snaps)
+		changed := c.desired.objects.merge(c.order)
 		c.publish(snaps, losers)
-		if c.static != nil {
-			c.static(c.set.static())
+		if c.onStaticPods != nil {
+			c.onStaticPods(c.desired.staticPods())
 		}
 		if err := c.send(ctx, removes); err != nil {
 			return err
@@ -213,7 +213,7 @@ func (c *PodConfig) deliver(ctx context.Context) error {
 			if err := c.awaitApplied(ctx, removes); err != nil {
 				return err
 			}
-			c.objects.Replace(slices.Clone(c.set.objects.told))
+			c.objects.Replace(slices.Clone(c.desired.objects.delivered))
 		}
 		if err := c.send(ctx, rest); err != nil {
 			return err
@@ -242,7 +242,7 @@ func (c *PodConfig) awaitApplied(ctx context.Context, removes []pod.Update) erro
 	return c.send(ctx, []pod.Update{{Op: pod.OpRemove, Source: removes[0].Source, Provisional: removes[0].Provisional}})
 }
 
-func (c *PodConfig) take() map[pod.Source]Snapshot {
+func (c *PodConfig) takeSnapshots() map[pod.Source]Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	snaps := c.inbox
@@ -260,7 +260,7 @@ func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []podDuplicate
 	by := map[pod.Source][]pod.Problem{}
 	for _, name := range c.order {
 		by[name] = c.reported[name]
-		c.metrics.pods.WithLabelValues(string(name)).Set(float64(len(c.set.delivered[name])))
+		c.metrics.pods.WithLabelValues(string(name)).Set(float64(len(c.desired.delivered[name])))
 	}
 	for name, p := range c.failures {
 		by[name] = append(slices.Clip(by[name]), p)
@@ -268,7 +268,7 @@ func (c *PodConfig) publish(snaps map[pod.Source]Snapshot, losers []podDuplicate
 	for _, l := range losers {
 		by[l.loser.Source] = append(slices.Clip(by[l.loser.Source]), l.problem())
 	}
-	for _, l := range c.set.objects.losers {
+	for _, l := range c.desired.objects.losers {
 		by[l.loser.Source] = append(slices.Clip(by[l.loser.Source]), l.problem())
 	}
 	before := c.list.sorted

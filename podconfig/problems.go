@@ -26,7 +26,7 @@ type problemKey struct {
 type problemList struct {
 	log     *slog.Logger
 	metrics *metrics
-	since   map[problemKey]pod.Problem
+	current map[problemKey]pod.Problem
 	sorted  []pod.Problem
 }
 
@@ -42,7 +42,7 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 			if _, twice := next[key]; twice {
 				continue
 			}
-			old, known := l.since[key]
+			old, known := l.current[key]
 			switch {
 			case known:
 				p.Since = old.Since
@@ -65,7 +65,7 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 		}
 		l.metrics.problems.WithLabelValues(string(source)).Set(float64(wrong))
 	}
-	for key, p := range l.since {
+	for key, p := range l.current {
 		if _, still := next[key]; !still {
 			l.log.Info("manifest problem resolved", attrs(key.source, p)...)
 		}
@@ -77,17 +77,17 @@ func (l *problemList) replace(by map[pod.Source][]pod.Problem, now time.Time) {
 		all = append(all[:maxProblems:maxProblems], pod.Problem{Origin: all[maxProblems].Origin, Since: now,
 			Message: fmt.Sprintf("there are %d more problems", more), Hint: "fix the first ones, or run podd validate on the files"})
 	}
-	l.since, l.sorted = next, all
+	l.current, l.sorted = next, all
 }
 
 func attrs(source pod.Source, p pod.Problem) []any {
-	a := []any{"source", source, "at", p.Where(), "message", p.Message}
+	a := []any{"source", source, "at", p.Location(), "message", p.Message}
 	for _, f := range [][2]string{{"field", p.Field}, {"hint", p.Hint}, {"pod", p.Pod}, {"object", p.Object}} {
 		if f[1] != "" {
 			a = append(a, f[0], f[1])
 		}
 	}
-	if p.KeptRunning {
+	if p.LastGoodInUse {
 		a = append(a, "kept_running", true)
 	}
 	return a

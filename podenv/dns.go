@@ -78,8 +78,8 @@ func setOption(options []string, option string) []string {
 	return append(options, option)
 }
 
-// dnsNotes are worth an event about a pod's DNS configuration.
-type dnsNotes struct {
+// dnsIssues are worth an event about a pod's DNS configuration.
+type dnsIssues struct {
 	// limits are messages of DNSConfigForming events.
 	limits []string
 	// noClusterDNS: the policy requires cluster DNS and the node has none.
@@ -89,10 +89,10 @@ type dnsNotes struct {
 // podDNS computes a pod's DNS configuration. node is the node's resolver
 // configuration; local replaces it (see localResolvers) if the node is configured to
 // have none, else empty.
-func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomain string) (pod.DNS, dnsNotes) {
-	var notes dnsNotes
+func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomain string) (pod.DNS, dnsIssues) {
+	var notes dnsIssues
 	var rc resolvConf
-	switch dnsKind(p) {
+	switch effectiveDNSPolicy(p) {
 	case v1.DNSNone:
 	case v1.DNSClusterFirst:
 		if len(clusterDNS) > 0 {
@@ -119,12 +119,12 @@ func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomai
 			rc.options = setOption(rc.options, text)
 		}
 	}
-	rc, notes.limits = rc.fit()
+	rc, notes.limits = rc.truncateToLimits()
 	return pod.DNS{Servers: rc.servers, Searches: rc.searches, Options: rc.options}, notes
 }
 
-// dnsKind maps the four policies to three.
-func dnsKind(p *v1.Pod) v1.DNSPolicy {
+// effectiveDNSPolicy maps the four policies to three.
+func effectiveDNSPolicy(p *v1.Pod) v1.DNSPolicy {
 	switch p.Spec.DNSPolicy {
 	case v1.DNSNone:
 		return v1.DNSNone
@@ -170,8 +170,8 @@ func clusterSearches(namespace, domain string, node []string) []string {
 	return unique(append([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node...))
 }
 
-// fit truncates what exceeds the limits, with the kubelet's messages.
-func (rc resolvConf) fit() (resolvConf, []string) {
+// truncateToLimits truncates what exceeds the limits, with the kubelet's messages.
+func (rc resolvConf) truncateToLimits() (resolvConf, []string) {
 	var notes []string
 	if len(rc.servers) > maxNameservers {
 		rc.servers = rc.servers[:maxNameservers]

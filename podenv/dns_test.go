@@ -71,14 +71,14 @@ func TestPodDNS(t *testing.T) {
 		t.Errorf("the node's own configuration was changed: %+v", node)
 	}
 	long := resolvConf{searches: []string{strings.Repeat("a", 254), "ok.test"}}
-	if got, notes := long.fit(); !slices.Equal(got.searches, []string{"ok.test"}) || len(notes) != 1 {
+	if got, notes := long.truncateToLimits(); !slices.Equal(got.searches, []string{"ok.test"}) || len(notes) != 1 {
 		t.Errorf("a path over 253 characters: got %v", got.searches)
 	}
 	wide := resolvConf{}
 	for i := range 20 {
 		wide.searches = append(wide.searches, fmt.Sprintf("%02d%s", i, strings.Repeat("b", 148)))
 	}
-	if got, _ := wide.fit(); len(strings.Join(got.searches, " ")) > 2048 || len(got.searches) != 13 {
+	if got, _ := wide.truncateToLimits(); len(strings.Join(got.searches, " ")) > 2048 || len(got.searches) != 13 {
 		t.Errorf("a line over 2048 characters: got %d paths, want 13", len(got.searches))
 	}
 }

@@ -20,7 +20,7 @@ type Downward struct {
 // Field is a fieldRef's value.
 func (d Downward) Field(p *v1.Pod, path string) (string, error) {
 	if strings.HasPrefix(path, "metadata.") {
-		if value, ok := pod.Field(p, path); ok {
+		if value, ok := pod.FieldPathValue(p, path); ok {
 			return value, nil
 		}
 	}

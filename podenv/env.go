@@ -23,7 +23,7 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 	}
 	objects := r.objectsFor(p)
 	for _, from := range c.EnvFrom {
-		if err := objects.all(from, &env); err != nil {
+		if err := objects.addAllKeys(from, &env); err != nil {
 			return env, err
 		}
 	}
@@ -42,10 +42,10 @@ func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env
 				return v, ok
 			})
 		case from.ConfigMapKeyRef != nil:
-			value, ok, err = objects.ofConfigMap(from.ConfigMapKeyRef)
+			value, ok, err = objects.configMapValue(from.ConfigMapKeyRef)
 		case from.SecretKeyRef != nil:
 			confidential = true
-			value, ok, err = objects.ofSecret(from.SecretKeyRef)
+			value, ok, err = objects.secretValue(from.SecretKeyRef)
 		default:
 			confidential = from.FileKeyRef != nil
 			if value, ok, err = r.nodeValue(p, c, from, podIPs); err != nil {
@@ -89,7 +89,7 @@ func isTrue(b *bool) bool { return b != nil && *b }
 // fieldValue is a downward API field: the pod's own, or what is known of the
 // node and the sandbox.
 func (r *Resolver) fieldValue(p *v1.Pod, path string, podIPs []string) (string, error) {
-	value, ok := pod.Field(p, path)
+	value, ok := pod.FieldPathValue(p, path)
 	switch {
 	case ok && value == "" && (path == "spec.nodeName" || path == "spec.host"):
 		return r.cfg.NodeName, nil

@@ -35,7 +35,7 @@ func (r *Resolver) fileValue(p *v1.Pod, ref *v1.FileKeySelector) (value string, 
 	case err != nil:
 		return "", false, fmt.Errorf("couldn't parse env file: %w", err)
 	}
-	if value, err = parseEnv(text, ref.Key); err != nil {
+	if value, err = lookupVariable(text, ref.Key); err != nil {
 		return "", false, fmt.Errorf("couldn't parse env file: %s: %w", ref.Path, err)
 	}
 	if value == "" { // upstream does not tell an empty value from none
@@ -78,11 +78,11 @@ func readEnvFile(root, path string) ([]byte, error) {
 	return text, err
 }
 
-// parseEnv finds a variable in upstream's subset of shell syntax (pkg/kubelet/util/env):
+// lookupVariable finds a variable in upstream's subset of shell syntax (pkg/kubelet/util/env):
 // NAME='value', comments and blank lines. The quotes are obligatory, and the value is
 // literal and may span several lines. The first variable of a name counts, and nothing
 // after it is read. It returns "" if there is no such variable.
-func parseEnv(text []byte, key string) (string, error) {
+func lookupVariable(text []byte, key string) (string, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxEnvFile+1)
 	for n := 1; lines.Scan(); n++ {

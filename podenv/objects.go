@@ -74,16 +74,16 @@ func readOnce[T any](read map[string]*T, get func(p *v1.Pod, name string) (*T, e
 	return object, nil
 }
 
-// all adds all of an object's keys, in their order. None is left out: since v1.34
+// addAllKeys adds all of an object's keys, in their order. None is left out: since v1.34
 // upstream takes any name that the keys of an object can have.
-func (o *objectReader) all(from v1.EnvFromSource, env *pod.Environment) error {
+func (o *objectReader) addAllKeys(from v1.EnvFromSource, env *pod.Environment) error {
 	if ref := from.ConfigMapRef; ref != nil {
 		object, err := o.configMap(ref.Name, ref.Optional)
 		if err != nil || object == nil {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
-			if err := o.usable("ConfigMap", ref.Name, key, object.Data[key]); err != nil {
+			if err := o.checkValue("ConfigMap", ref.Name, key, object.Data[key]); err != nil {
 				return err
 			}
 			env.Set(from.Prefix+key, object.Data[key])
@@ -95,7 +95,7 @@ func (o *objectReader) all(from v1.EnvFromSource, env *pod.Environment) error {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
-			if err := o.usable("Secret", ref.Name, key, string(object.Data[key])); err != nil {
+			if err := o.checkValue("Secret", ref.Name, key, string(object.Data[key])); err != nil {
 				return err
 			}
 			env.SetConfidential(from.Prefix+key, string(object.Data[key]))
@@ -104,43 +104,43 @@ func (o *objectReader) all(from v1.EnvFromSource, env *pod.Environment) error {
 	return nil
 }
 
-// ofConfigMap is the value of one key; ok is false for an optional one that does not
+// configMapValue is the value of one key; ok is false for an optional one that does not
 // exist.
-func (o *objectReader) ofConfigMap(ref *v1.ConfigMapKeySelector) (value string, ok bool, err error) {
+func (o *objectReader) configMapValue(ref *v1.ConfigMapKeySelector) (value string, ok bool, err error) {
 	object, err := o.configMap(ref.Name, ref.Optional)
 	if err != nil || object == nil {
 		return "", false, err
 	}
 	value, ok = object.Data[ref.Key]
 	if !ok {
-		return "", false, o.noKey("ConfigMap", ref.Name, ref.Key, ref.Optional)
+		return "", false, o.missingKeyError("ConfigMap", ref.Name, ref.Key, ref.Optional)
 	}
-	return value, true, o.usable("ConfigMap", ref.Name, ref.Key, value)
+	return value, true, o.checkValue("ConfigMap", ref.Name, ref.Key, value)
 }
 
-// ofSecret is ofConfigMap for a Secret.
-func (o *objectReader) ofSecret(ref *v1.SecretKeySelector) (value string, ok bool, err error) {
+// secretValue is configMapValue for a Secret.
+func (o *objectReader) secretValue(ref *v1.SecretKeySelector) (value string, ok bool, err error) {
 	object, err := o.secret(ref.Name, ref.Optional)
 	if err != nil || object == nil {
 		return "", false, err
 	}
 	bytes, ok := object.Data[ref.Key]
 	if !ok {
-		return "", false, o.noKey("Secret", ref.Name, ref.Key, ref.Optional)
+		return "", false, o.missingKeyError("Secret", ref.Name, ref.Key, ref.Optional)
 	}
-	return string(bytes), true, o.usable("Secret", ref.Name, ref.Key, string(bytes))
+	return string(bytes), true, o.checkValue("Secret", ref.Name, ref.Key, string(bytes))
 }
 
-func (o *objectReader) noKey(kind, name, key string, optional *bool) error {
+func (o *objectReader) missingKeyError(kind, name, key string, optional *bool) error {
 	if isTrue(optional) {
 		return nil
 	}
 	return fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, o.pod.Namespace, name)
 }
 
-// usable rejects a value that no variable can have. In the kubelet it fails later, in the
+// checkValue rejects a value that no variable can have. In the kubelet it fails later, in the
 // kernel. Bytes that are no UTF-8 can be a variable's (kubernetes/kubernetes#139192).
-func (o *objectReader) usable(kind, name, key, value string) error {
+func (o *objectReader) checkValue(kind, name, key, value string) error {
 	if strings.ContainsRune(value, 0) {
 		return fmt.Errorf("couldn't use key %v in %s %v/%v: its value has a NUL byte, which no variable can have: mount it as a volume", key, kind, o.pod.Namespace, name)
 	}

@@ -31,7 +31,7 @@ func (r *Resolver) dns(p *v1.Pod) (pod.DNS, []pod.Warning, error) {
 }
 
 // warnings are about parts of the pod's DNS configuration that are not available.
-func (r *Resolver) warnings(p *v1.Pod, notes dnsNotes) []pod.Warning {
+func (r *Resolver) warnings(p *v1.Pod, notes dnsIssues) []pod.Warning {
 	var out []pod.Warning
 	// If no cluster DNS is configured at all, ClusterFirst is merely the default: not
 	// worth a warning for each pod.

@@ -44,8 +44,8 @@ type Config struct {
 	// the first, and how many. nil rejects such pods.
 	UserNamespace func(uid pod.UID) (first, length uint32, err error)
 
-	// OwnNetwork: the pod network is podd's, which has addresses of IPv4 only.
-	OwnNetwork bool
+	// BuiltinNetwork: the pod network is podd's, which has addresses of IPv4 only.
+	BuiltinNetwork bool
 
 	// Objects has the ConfigMaps and Secrets; nil for none.
 	Objects Objects
@@ -79,8 +79,8 @@ func (r *Resolver) Sandbox(p *v1.Pod) (in pod.SandboxInputs, err error) {
 	if in.DNS, in.Warnings, err = r.dns(p); err != nil {
 		return in, err
 	}
-	if r.cfg.OwnNetwork {
-		for _, dead := range pod.DeadPorts(p) {
+	if r.cfg.BuiltinNetwork {
+		for _, dead := range pod.UnreachableHostPorts(p) {
 			in.Warnings = append(in.Warnings, pod.Warning{Reason: "HostPortUnreachable", Message: dead.String()})
 		}
 	}

@@ -49,7 +49,7 @@ func TestAHostIPThatPoddsNetworkCannotForwardIsTold(t *testing.T) {
 	p := webPod(v1.PodSpec{Containers: []v1.Container{{Name: "web", Ports: []v1.ContainerPort{
 		{ContainerPort: 80, HostPort: 8080, HostIP: "::1"}, {ContainerPort: 80, HostPort: 8081, HostIP: "0.0.0.0"}, {ContainerPort: 80, HostIP: "::1"},
 	}}}})
-	in, err := New(Config{OwnNetwork: true}).Sandbox(p)
+	in, err := New(Config{BuiltinNetwork: true}).Sandbox(p)
 	if err != nil || len(in.Warnings) != 1 || in.Warnings[0].Reason != "HostPortUnreachable" || !strings.Contains(in.Warnings[0].Message, "host port 8080 of web") {
 		t.Errorf("on podd's network: got %+v, %v", in.Warnings, err)
 	}
@@ -57,7 +57,7 @@ func TestAHostIPThatPoddsNetworkCannotForwardIsTold(t *testing.T) {
 		t.Errorf("on another network: got %+v, %v", in.Warnings, err)
 	}
 	p.Spec.HostNetwork = true
-	if in, err := New(Config{OwnNetwork: true}).Sandbox(p); err != nil || len(in.Warnings) != 0 {
+	if in, err := New(Config{BuiltinNetwork: true}).Sandbox(p); err != nil || len(in.Warnings) != 0 {
 		t.Errorf("on the host's network: got %+v, %v", in.Warnings, err)
 	}
 }

@@ -23,9 +23,9 @@ import (
 type Services struct {
 	stored storedServices
 
-	mu    sync.Mutex
-	all   []*v1.Service
-	known bool
+	mu     sync.Mutex
+	all    []*v1.Service
+	synced bool
 }
 
 // NoServices serves a node without a cluster: pods get no variables of Services.
@@ -52,15 +52,15 @@ func (s *Services) Run(ctx context.Context, from ServiceLister) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	if s.stored.file.Path != "" {
-		defer time.AfterFunc(storedAfter, s.useStored).Stop()
-		work.Go(func() { s.stored.keep(ctx, next) })
+		defer time.AfterFunc(storedFallbackDelay, s.useStored).Stop()
+		work.Go(func() { s.stored.run(ctx, next) })
 	}
 	from.FollowServices(ctx, func(all []*v1.Service, err error) {
 		if err != nil {
 			return // the pods' source reports that the apiserver does not respond
 		}
 		s.mu.Lock()
-		s.all, s.known = all, true
+		s.all, s.synced = all, true
 		s.mu.Unlock()
 		select {
 		case <-next:
@@ -75,8 +75,8 @@ func (s *Services) useStored() {
 	all, ok := s.stored.read()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ok && !s.known {
-		s.all, s.known = all, true
+	if ok && !s.synced {
+		s.all, s.synced = all, true
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *Services) list() (all []*v1.Service, known bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all, s.known
+	return s.all, s.synced
 }
 
 // masterService is the one of namespace default that every pod has variables of.

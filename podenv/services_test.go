@@ -29,7 +29,7 @@ func clusterPod(namespace string) *v1.Pod {
 }
 
 func TestAContainerHasVariablesOfTheServicesOfItsNamespace(t *testing.T) {
-	s := &Services{known: true, all: []*v1.Service{
+	s := &Services{synced: true, all: []*v1.Service{
 		service("shop", "front-end", "10.96.0.7", v1.ServicePort{Name: "http-alt", Port: 80}, v1.ServicePort{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}),
 		service("shop", "headless", "None", v1.ServicePort{Port: 1}),
 		service("shop", "external", ""),
@@ -72,7 +72,7 @@ func TestAContainerHasVariablesOfTheServicesOfItsNamespace(t *testing.T) {
 }
 
 func TestAPodsOwnVariablesPrecedeThoseOfServicesAndMayNameThem(t *testing.T) {
-	s := &Services{known: true, all: []*v1.Service{service("shop", "db", "10.96.0.7", v1.ServicePort{Port: 5432})}}
+	s := &Services{synced: true, all: []*v1.Service{service("shop", "db", "10.96.0.7", v1.ServicePort{Port: 5432})}}
 	p := clusterPod("shop")
 	c := &p.Spec.Containers[0]
 	c.Env = []v1.EnvVar{{Name: "DB_PORT", Value: "mine"}, {Name: "URL", Value: "pg://$(DB_SERVICE_HOST):$(DB_PORT)/$(NOT_THERE)"}}

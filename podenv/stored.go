@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// storedAfter is how long podd waits for the apiserver before stored Services count, as
+	// storedFallbackDelay is how long podd waits for the apiserver before stored Services count, as
 	// for the pods (podconfig/apiserver).
-	storedAfter = 10 * time.Second
+	storedFallbackDelay = 10 * time.Second
 	// savingPause is between two savings.
 	savingPause = time.Minute
 	// maxStoredBytes bounds the file: a hundred thousand Services.
@@ -47,8 +47,8 @@ type serviceValues struct {
 	Ports     []v1.ServicePort `json:"ports"`
 }
 
-// keep stores what comes, until ctx ends.
-func (s storedServices) keep(ctx context.Context, next <-chan []*v1.Service) {
+// run stores what comes, until ctx ends.
+func (s storedServices) run(ctx context.Context, next <-chan []*v1.Service) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -14,7 +14,7 @@ func TestTheLayout(t *testing.T) {
 		d.Volume("u", "k.io/e-d", "v"): "/var/lib/podd/pods/u/volumes/k.io~e-d/v",
 		d.SubPath("u", "v", "c", 3):    "/var/lib/podd/pods/u/volume-subpaths/v/c/3",
 		d.Logs("ns", "web", "u"):       "/var/log/pods/ns_web_u",
-		ContainerLog("app", 3):         "app/3.log",
+		ContainerLogPath("app", 3):     "app/3.log",
 		d.ContainerLogs:                "/var/log/containers",
 		Dirs{Root: "/r"}.Pod("u"):      "/r/pods/u",
 		SubPathsIn("/var/lib/podd/x"):  "/var/lib/podd/x/volume-subpaths",

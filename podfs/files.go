@@ -13,17 +13,17 @@ type Files struct {
 	dirs Dirs
 	log  *slog.Logger
 
-	mu    sync.Mutex
-	known map[string]containerLog // by container ID; guarded by mu
-	marks uint64                  // how many lists were started; guarded by mu
+	mu            sync.Mutex
+	containerLogs map[string]containerLog // by container ID; guarded by mu
+	listings      uint64                  // how many lists were started; guarded by mu
 }
 
 // New returns Files in these directories, and touches none of them.
 func New(dirs Dirs, log *slog.Logger) *Files {
-	return &Files{dirs: dirs.WithDefaults(), log: log, known: map[string]containerLog{}}
+	return &Files{dirs: dirs.WithDefaults(), log: log, containerLogs: map[string]containerLog{}}
 }
 
-func removeIfThere(path string) error {
+func removeIfExists(path string) error {
 	if path == "" {
 		return nil
 	}

@@ -154,8 +154,8 @@ func TestALinkIsMadeOnceForEachContainer(t *testing.T) {
 		t.Error("the second observation wrote")
 	}
 	d.Link(pod.Observed{Containers: []pod.Container{{ID: "other"}}}) // of nobody
-	if len(d.known) != 1 {
-		t.Errorf("got %d known", len(d.known))
+	if len(d.containerLogs) != 1 {
+		t.Errorf("got %d known", len(d.containerLogs))
 	}
 }
 
@@ -192,16 +192,16 @@ func TestLinksOfContainersThatSomebodyElseRemovedAreForgotten(t *testing.T) {
 	d.Link(seen(p, "stays", req))
 	d.Link(seen(p, "goes", req))
 	listed := []pod.Summary{{UID: p.UID, Containers: map[string]pod.ContainerState{"stays": pod.ContainerRunning}}}
-	mark := d.Mark()
+	mark := d.MarkListing()
 	d.Link(seen(p, "goes", req))
-	if d.KeepOnly(listed, mark); !there(stays) || !there(goes) || len(d.known) != 2 {
-		t.Errorf("seen after the list was begun: got %d known, want both with their links", len(d.known))
+	if d.PruneUnlisted(listed, mark); !there(stays) || !there(goes) || len(d.containerLogs) != 2 {
+		t.Errorf("seen after the list was begun: got %d known, want both with their links", len(d.containerLogs))
 	}
-	if d.KeepOnly(listed, d.Mark()); !there(stays) || there(goes) || len(d.known) != 1 {
-		t.Errorf("got %d known and the links %v and %v, want what is listed", len(d.known), there(stays), there(goes))
+	if d.PruneUnlisted(listed, d.MarkListing()); !there(stays) || there(goes) || len(d.containerLogs) != 1 {
+		t.Errorf("got %d known and the links %v and %v, want what is listed", len(d.containerLogs), there(stays), there(goes))
 	}
-	if d.SandboxRemoved("box"); there(stays) || len(d.known) != 0 {
-		t.Errorf("after its sandbox: got %d known", len(d.known))
+	if d.SandboxRemoved("box"); there(stays) || len(d.containerLogs) != 0 {
+		t.Errorf("after its sandbox: got %d known", len(d.containerLogs))
 	}
 }
 

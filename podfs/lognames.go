@@ -9,9 +9,9 @@ import (
 	"podd/internal/pod"
 )
 
-// ContainerLog is the log of a container with this restart count, relative to its
+// ContainerLogPath is the log of a container with this restart count, relative to its
 // pod's log directory.
-func ContainerLog(container string, restarts int32) string {
+func ContainerLogPath(container string, restarts int32) string {
 	return filepath.Join(container, strconv.Itoa(int(restarts))+".log")
 }
 
@@ -28,11 +28,11 @@ func LogRestarts(name string) (restarts int64, ok bool) {
 func linkName(podName, namespace, container, id string) string {
 	const suffix = ".log"
 	name := fmt.Sprintf("%s_%s_%s-%s", podName, namespace, container, id)
-	return name[:min(len(name), pod.LongestFileName-len(suffix))] + suffix
+	return name[:min(len(name), pod.MaxFileNameLength-len(suffix))] + suffix
 }
 
 // linkPrefix is how the names of all links of a pod begin.
 func linkPrefix(podName, namespace string) string {
 	prefix := podName + "_" + namespace + "_"
-	return prefix[:min(len(prefix), pod.LongestFileName-len(".log"))]
+	return prefix[:min(len(prefix), pod.MaxFileNameLength-len(".log"))]
 }

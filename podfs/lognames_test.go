@@ -16,7 +16,7 @@ func TestLinkNameFitsAFileName(t *testing.T) {
 }
 
 func TestLogNamesSayTheRestarts(t *testing.T) {
-	for name, want := range map[string]int64{"0.log": 0, "3.log": 3, "4.log.20060102-150405.gz": 4, ContainerLog("", 7): 7} {
+	for name, want := range map[string]int64{"0.log": 0, "3.log": 3, "4.log.20060102-150405.gz": 4, ContainerLogPath("", 7): 7} {
 		if got, ok := LogRestarts(name); !ok || got != want {
 			t.Errorf("%s: got %d, %v, want %d", name, got, ok, want)
 		}

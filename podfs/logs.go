@@ -16,12 +16,12 @@ import (
 
 // containerLog is the location of a container's log and its link.
 type containerLog struct {
-	sandbox string
-	link    string // name in the links' directory
-	log     string // path of the live log file
-	message string // path of the termination log, if podd created one
-	learnt  uint64 // Files.marks when it was last seen
-	linked  bool
+	sandbox        string
+	link           string // name in the links' directory
+	log            string // path of the live log file
+	terminationLog string // path of the termination log, if podd created one
+	seenMark       uint64 // Files.marks when it was last seen
+	linked         bool
 }
 
 // Link creates the links to the logs of a pod's observed containers, as log shippers
@@ -35,11 +35,11 @@ func (f *Files) Link(seen pod.Observed) {
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		known, again := f.learn(c.ID, containerLog{
-			sandbox: c.SandboxID,
-			link:    linkName(seen.Name, seen.Namespace, c.Name, c.ID),
-			log:     filepath.Clean(c.LogPath),
-			message: c.TerminationLog,
+		known, again := f.track(c.ID, containerLog{
+			sandbox:        c.SandboxID,
+			link:           linkName(seen.Name, seen.Namespace, c.Name, c.ID),
+			log:            filepath.Clean(c.LogPath),
+			terminationLog: c.TerminationLog,
 		})
 		if known.linked {
 			continue
@@ -50,16 +50,16 @@ func (f *Files) Link(seen pod.Observed) {
 	}
 }
 
-// learn adds what is not known yet; a known termination log stays.
-func (f *Files) learn(id string, what containerLog) (known containerLog, again bool) {
+// track adds what is not known yet; a known termination log stays.
+func (f *Files) track(id string, what containerLog) (known containerLog, again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old, again := f.known[id]
-	if again && what.message == "" {
-		what.message = old.message
+	old, again := f.containerLogs[id]
+	if again && what.terminationLog == "" {
+		what.terminationLog = old.terminationLog
 	}
-	what.learnt, what.linked = f.marks, old.linked
-	f.known[id] = what
+	what.seenMark, what.linked = f.listings, old.linked
+	f.containerLogs[id] = what
 	return what, again
 }
 
@@ -74,48 +74,48 @@ func (f *Files) link(id string, k containerLog) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k, there := f.known[id]; there {
+	if k, there := f.containerLogs[id]; there {
 		k.linked = true
-		f.known[id] = k
+		f.containerLogs[id] = k
 	}
 	return nil
 }
 
-// Mark must be called before all pods are listed: what is linked afterwards may not
+// MarkListing must be called before all pods are listed: what is linked afterwards may not
 // be in that list.
-func (f *Files) Mark() uint64 {
+func (f *Files) MarkListing() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.marks++
-	return f.marks
+	f.listings++
+	return f.listings
 }
 
-// KeepOnly forgets containers that are no longer listed because others removed them, and
+// PruneUnlisted forgets containers that are no longer listed because others removed them, and
 // removes their links. Their logs are removed with the pod.
-func (f *Files) KeepOnly(listed []pod.Summary, mark uint64) {
+func (f *Files) PruneUnlisted(listed []pod.Summary, mark uint64) {
 	there := map[string]bool{}
 	for i := range listed {
 		for id := range listed[i].Containers {
 			there[id] = true
 		}
 	}
-	f.unlink(func(id string, k containerLog) bool { return !there[id] && k.learnt < mark })
+	f.removeLinks(func(id string, k containerLog) bool { return !there[id] && k.seenMark < mark })
 }
 
 // SandboxRemoved removes the links of a removed sandbox's containers. Their logs are
 // removed with the pod (RemoveLogs).
 func (f *Files) SandboxRemoved(sandbox string) {
-	f.unlink(func(_ string, k containerLog) bool { return k.sandbox == sandbox })
+	f.removeLinks(func(_ string, k containerLog) bool { return k.sandbox == sandbox })
 }
 
-// unlink forgets containers and removes their links.
-func (f *Files) unlink(which func(id string, k containerLog) bool) {
+// removeLinks forgets containers and removes their links.
+func (f *Files) removeLinks(which func(id string, k containerLog) bool) {
 	f.mu.Lock()
 	var links []string
-	for id, k := range f.known {
+	for id, k := range f.containerLogs {
 		if which(id, k) {
 			links = append(links, k.link)
-			delete(f.known, id)
+			delete(f.containerLogs, id)
 		}
 	}
 	f.mu.Unlock()
@@ -130,20 +130,20 @@ func (f *Files) unlink(which func(id string, k containerLog) bool) {
 // fill the disk. What cannot be removed is logged.
 func (f *Files) ContainerRemoved(id string, keepLog bool) {
 	f.mu.Lock()
-	k, ok := f.known[id]
-	delete(f.known, id)
+	k, ok := f.containerLogs[id]
+	delete(f.containerLogs, id)
 	f.mu.Unlock()
 	if !ok {
 		return
 	}
-	errs := []error{removeIfThere(filepath.Join(f.dirs.ContainerLogs, k.link)), removeIfThere(k.message)}
+	errs := []error{removeIfExists(filepath.Join(f.dirs.ContainerLogs, k.link)), removeIfExists(k.terminationLog)}
 	if keepLog {
-		errs = append(errs, f.removeEarlier(k.log))
+		errs = append(errs, f.removeOlderLogs(k.log))
 	} else {
 		rotated, err := filepath.Glob(k.log + ".*")
 		errs = append(errs, err)
 		for _, file := range append(rotated, k.log) {
-			errs = append(errs, removeIfThere(file))
+			errs = append(errs, removeIfExists(file))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -151,9 +151,9 @@ func (f *Files) ContainerRemoved(id string, keepLog bool) {
 	}
 }
 
-// removeEarlier removes the logs that are older than those of a container's
+// removeOlderLogs removes the logs that are older than those of a container's
 // predecessor, which may be removed concurrently, and that belong to no container.
-func (f *Files) removeEarlier(log string) error {
+func (f *Files) removeOlderLogs(log string) error {
 	dir, name := filepath.Split(log)
 	own, ok := LogRestarts(name)
 	if !ok {
@@ -166,23 +166,23 @@ func (f *Files) removeEarlier(log string) error {
 		}
 		return err
 	}
-	there := f.logs()
+	there := f.trackedLogs()
 	var errs []error
 	for _, e := range entries {
 		n, ok := LogRestarts(e.Name())
 		if ok && n+1 < own && !e.IsDir() && !there[fmt.Sprintf("%s%d.log", dir, n)] {
-			errs = append(errs, removeIfThere(dir+e.Name()))
+			errs = append(errs, removeIfExists(dir+e.Name()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// logs are those of the known containers.
-func (f *Files) logs() map[string]bool {
+// trackedLogs are those of the known containers.
+func (f *Files) trackedLogs() map[string]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	logs := make(map[string]bool, len(f.known))
-	for _, k := range f.known {
+	logs := make(map[string]bool, len(f.containerLogs))
+	for _, k := range f.containerLogs {
 		logs[k.log] = true
 	}
 	return logs
@@ -249,7 +249,7 @@ func (f *Files) pruneLinks(prefix string, match func(target string) bool) error 
 		}
 		path := filepath.Join(f.dirs.ContainerLogs, e.Name())
 		if target, err := os.Readlink(path); err == nil && match(target) {
-			errs = append(errs, removeIfThere(path))
+			errs = append(errs, removeIfExists(path))
 		}
 	}
 	return errors.Join(errs...)

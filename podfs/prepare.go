@@ -23,7 +23,7 @@ func (f *Files) PreparePod(p *v1.Pod, in pod.SandboxInputs) error {
 		return fmt.Errorf("make the pod's log directory: %w", err)
 	}
 	for _, file := range f.sandboxFiles(p, in) {
-		if err := errors.Join(removeIfThere(file.path), writeFile(file.path, file.text)); err != nil {
+		if err := errors.Join(removeIfExists(file.path), writeFile(file.path, file.content)); err != nil {
 			return err
 		}
 	}
@@ -33,8 +33,8 @@ func (f *Files) PreparePod(p *v1.Pod, in pod.SandboxInputs) error {
 // sandboxFile is a file that all containers of a sandbox have at a place, as it was when
 // the sandbox was made, with what they wrote to it.
 type sandboxFile struct {
-	path, place string
-	text        []byte
+	path, containerPath string
+	content             []byte
 }
 
 func (f *Files) sandboxFiles(p *v1.Pod, in pod.SandboxInputs) (out []sandboxFile) {
@@ -42,7 +42,7 @@ func (f *Files) sandboxFiles(p *v1.Pod, in pod.SandboxInputs) (out []sandboxFile
 		{f.dirs.ResolvConf(p.UID), pod.EtcResolvConf, in.ResolvConf},
 		{f.dirs.Hostname(p.UID), pod.EtcHostname, in.HostnameFile},
 	} {
-		if file.text != nil {
+		if file.content != nil {
 			out = append(out, file)
 		}
 	}
@@ -56,7 +56,7 @@ func (f *Files) sandboxFiles(p *v1.Pod, in pod.SandboxInputs) (out []sandboxFile
 func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest, error) {
 	p, c := req.Pod, req.Container
 	logs := f.dirs.Logs(p.Namespace, p.Name, p.UID)
-	req.LogPath = filepath.Join(logs, ContainerLog(c.Name, req.RestartCount))
+	req.LogPath = filepath.Join(logs, ContainerLogPath(c.Name, req.RestartCount))
 	if err := os.MkdirAll(filepath.Dir(req.LogPath), 0o755); err != nil {
 		return req, fmt.Errorf("make the container's log directory: %w", err)
 	}
@@ -75,20 +75,20 @@ func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest
 		mount(file, pod.EtcHosts, false)
 	}
 	for _, file := range f.sandboxFiles(p, req.SandboxInputs) {
-		if own[file.place] {
+		if own[file.containerPath] {
 			continue
 		}
 		// An earlier podd's sandbox has none.
 		if _, err := os.Lstat(file.path); errors.Is(err, fs.ErrNotExist) {
-			if err := writeFile(file.path, file.text); err != nil {
+			if err := writeFile(file.path, file.content); err != nil {
 				return req, err
 			}
 		}
-		mount(file.path, file.place, readOnlyRoot(c)) // as runtimes do
+		mount(file.path, file.containerPath, readOnlyRoot(c)) // as runtimes do
 	}
 	if path := c.TerminationMessagePath; path != "" && !own[filepath.Clean(path)] {
 		var err error
-		if req.TerminationLog, err = terminationLog(f.dirs.Container(p.UID, c.Name)); err != nil {
+		if req.TerminationLog, err = createTerminationLog(f.dirs.Container(p.UID, c.Name)); err != nil {
 			return req, err
 		}
 		mount(req.TerminationLog, path, false)
@@ -98,7 +98,7 @@ func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest
 
 // DiscardContainer removes what PrepareContainer created for this container alone.
 func (f *Files) DiscardContainer(req pod.ContainerRequest) error {
-	return removeIfThere(req.TerminationLog)
+	return removeIfExists(req.TerminationLog)
 }
 
 func readOnlyRoot(c *v1.Container) bool {
@@ -108,7 +108,7 @@ func readOnlyRoot(c *v1.Container) bool {
 
 // writeHosts keeps the file's inode: running containers have it mounted.
 func writeHosts(file string, text []byte) error {
-	if holds(file, text) {
+	if hasContent(file, text) {
 		return nil
 	}
 	return writeFile(file, text)
@@ -125,9 +125,9 @@ func writeFile(file string, text []byte) error {
 	return os.Chmod(file, 0o644) // regardless of the umask
 }
 
-// holds says that a file has exactly this content. It reads no more than that:
+// hasContent says that a file has exactly this content. It reads no more than that:
 // containers may write anything to it.
-func holds(file string, text []byte) bool {
+func hasContent(file string, text []byte) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		return false
@@ -137,8 +137,8 @@ func holds(file string, text []byte) bool {
 	return err == nil && bytes.Equal(old, text)
 }
 
-// terminationLog creates an empty file that any user may write.
-func terminationLog(dir string) (string, error) {
+// createTerminationLog creates an empty file that any user may write.
+func createTerminationLog(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", fmt.Errorf("make the container's directory: %w", err)
 	}

@@ -16,11 +16,11 @@ func (d Dirs) IsTerminationLog(file string) bool {
 	return strings.HasPrefix(file, d.Pods()+"/") && strings.Contains(file, "/containers/")
 }
 
-// ReadEnd reads at most the last most bytes of a file that a container may have
+// ReadTail reads at most the last most bytes of a file that a container may have
 // replaced: only a regular file, and without following a symlink below podd's own
 // directory. A FIFO or a device must not block the observer, and a symlink must not
 // expose the node's files.
-func (d Dirs) ReadEnd(file string, most int64) ([]byte, error) {
+func (d Dirs) ReadTail(file string, most int64) ([]byte, error) {
 	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
 	dir := unix.AT_FDCWD
 	if rel, err := filepath.Rel(d.Root, file); err == nil && filepath.IsLocal(rel) {
@@ -38,21 +38,21 @@ func (d Dirs) ReadEnd(file string, most int64) ([]byte, error) {
 	}
 	f := os.NewFile(uintptr(fd), file)
 	defer f.Close()
-	return tailOf(f, most)
+	return readTail(f, most)
 }
 
-// ReadLogEnd is ReadEnd for a log. podd does not choose the log's location, so only a
+// ReadLogTail is ReadTail for a log. podd does not choose the log's location, so only a
 // symlink at the end of the path is not followed.
-func ReadLogEnd(file string, most int64) ([]byte, error) {
+func ReadLogTail(file string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return tailOf(f, most)
+	return readTail(f, most)
 }
 
-func tailOf(f *os.File, most int64) ([]byte, error) {
+func readTail(f *os.File, most int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

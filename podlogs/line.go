@@ -22,8 +22,8 @@ type line struct {
 	text []byte
 }
 
-// errNotWanted is the error of a line before those to read.
-var errNotWanted = errors.New("is not to be read")
+// errSkipped is the error of a line before those to read.
+var errSkipped = errors.New("is not to be read")
 
 var errNotCRI = errors.New("is not in CRI's log format")
 

@@ -37,15 +37,15 @@ type Options struct {
 	Timestamps bool
 }
 
-// All are the options for a whole log as it is.
-var All = Options{Tail: -1, LimitBytes: -1}
+// WholeLog are the options for a whole log as it is.
+var WholeLog = Options{Tail: -1, LimitBytes: -1}
 
 // timeFormat is RFC 3339 with nine digits of a second, so that times are of one length.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// settle is how long a rotated file is read after a new one has taken its place: the runtime
+// rotationGrace is how long a rotated file is read after a new one has taken its place: the runtime
 // may write a last line into it.
-const settle = 100 * time.Millisecond
+const rotationGrace = 100 * time.Millisecond
 
 // maxLine bounds how much of a line of a file is held, in bytes: a longer one is written as
 // it is read. Runtimes split at 16 KiB, unless they are told not to.
@@ -66,20 +66,20 @@ type Reader struct {
 	ended   <-chan struct{}
 	watch   *filewatch.Subscription // nil without Follow
 	// size is how much of the file a Reader without Follow reads.
-	size int64
-	out  map[string]io.Writer
-	left int64 // bytes to write; negative for no bound
-	// at is where the next line of the file begins, and starts is where that which is read
+	size      int64
+	out       map[string]io.Writer
+	bytesLeft int64 // bytes to write; negative for no bound
+	// lineOffset is where the next line of the file begins, and starts is where that which is read
 	// of a stream begins, where these differ.
-	at     int64
-	before int64 // bytes of that line that were read
-	starts map[string]int64
+	lineOffset    int64
+	lineBytesRead int64 // bytes of that line that were read
+	streamStarts  map[string]int64
 	// pending is the beginning of a line that has not been read to its end. long is a line
 	// that was too long to hold; its beginning is already written.
-	pending []byte
-	long    *line
-	// open has the streams with a partial last line.
-	open map[string]bool
+	pending  []byte
+	longLine *line
+	// unfinished has the streams with a partial last line.
+	unfinished map[string]bool
 }
 
 // Open opens a log. A Reader without Follow reads only the lines that the log has at this
@@ -90,8 +90,8 @@ func Open(l Log, o Options, dirs *filewatch.Dirs) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{options: o, path: l.Path, file: file, ended: l.Ended, left: o.LimitBytes, open: map[string]bool{}}
-	if err := r.begin(dirs); err != nil {
+	r := &Reader{options: o, path: l.Path, file: file, ended: l.Ended, bytesLeft: o.LimitBytes, unfinished: map[string]bool{}}
+	if err := r.prepare(dirs); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-// begin goes to where reading starts.
-func (r *Reader) begin(dirs *filewatch.Dirs) error {
+// prepare goes to where reading starts.
+func (r *Reader) prepare(dirs *filewatch.Dirs) error {
 	if r.options.Follow {
 		// Before the first look, so that nothing is missed between the two.
 		var err error
@@ -128,14 +128,14 @@ func (r *Reader) begin(dirs *filewatch.Dirs) error {
 	var start, end int64
 	var err error
 	if r.options.WholeLines && r.options.Tail > 0 {
-		r.starts, start, end, err = wholeTail(r.file, r.options.Tail)
+		r.streamStarts, start, end, err = wholeLinesOffset(r.file, r.options.Tail)
 	} else {
 		start, end, err = tailOffset(r.file, r.options.Tail)
 	}
 	if err != nil {
 		return err
 	}
-	r.at, r.size = start, end-start
+	r.lineOffset, r.size = start, end-start
 	_, err = r.file.Seek(start, io.SeekStart)
 	return err
 }
@@ -178,11 +178,11 @@ func (r *Reader) run(ctx context.Context) error {
 		if err := r.drain(ctx, r.file); err != nil {
 			return err
 		}
-		switch next, err := r.replaced(); {
+		switch next, err := r.openReplacement(); {
 		case err != nil:
 			return err
 		case next != nil:
-			if err := r.follow(ctx, next); err != nil {
+			if err := r.switchFile(ctx, next); err != nil {
 				return err
 			}
 			continue
@@ -210,8 +210,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// replaced returns the file at the path if it is another one than the one being read.
-func (r *Reader) replaced() (*os.File, error) {
+// openReplacement returns the file at the path if it is another one than the one being read.
+func (r *Reader) openReplacement() (*os.File, error) {
 	now, err := os.Stat(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // between a rotation's two steps, or removed with its container
@@ -233,12 +233,12 @@ func (r *Reader) replaced() (*os.File, error) {
 	return next, err
 }
 
-// follow reads the old file to its end, and goes on with the next.
-func (r *Reader) follow(ctx context.Context, next *os.File) error {
-	wake.Sleep(ctx, settle)
+// switchFile reads the old file to its end, and goes on with the next.
+func (r *Reader) switchFile(ctx context.Context, next *os.File) error {
+	wake.Sleep(ctx, rotationGrace)
 	err := r.drain(ctx, r.file)
 	_ = r.file.Close()
-	r.file, r.pending, r.long, r.starts = next, nil, nil, nil
+	r.file, r.pending, r.longLine, r.streamStarts = next, nil, nil, nil
 	return err
 }
 
@@ -253,24 +253,24 @@ func (r *Reader) drain(ctx context.Context, from io.Reader) error {
 		case len(part) == 0:
 			return nil
 		}
-		if err := r.take(part, err == nil); err != nil {
+		if err := r.addPart(part, err == nil); err != nil {
 			return err
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// take writes a part of a line, or keeps it until the line is whole.
-func (r *Reader) take(part []byte, last bool) error {
-	begins := r.at
+// addPart writes a part of a line, or keeps it until the line is whole.
+func (r *Reader) addPart(part []byte, last bool) error {
+	begins := r.lineOffset
 	if last {
-		r.at += int64(len(part)) + r.before
-		r.before = 0
+		r.lineOffset += int64(len(part)) + r.lineBytesRead
+		r.lineBytesRead = 0
 	} else {
-		r.before += int64(len(part))
+		r.lineBytesRead += int64(len(part))
 	}
-	if r.long != nil {
-		return r.goOn(part, last)
+	if r.longLine != nil {
+		return r.writeLongPart(part, last)
 	}
 	if len(r.pending) > 0 || !last {
 		r.pending = append(r.pending, part...)
@@ -282,11 +282,11 @@ func (r *Reader) take(part []byte, last bool) error {
 	}
 	r.pending = r.pending[:0]
 	l, err := parseLine(part)
-	if begins < r.starts[l.stream] {
-		l, err = line{}, errNotWanted
+	if begins < r.streamStarts[l.stream] {
+		l, err = line{}, errSkipped
 	}
 	if !last {
-		r.long = &line{stream: l.stream, at: l.at, partial: l.partial} // of no stream if it is not CRI's
+		r.longLine = &line{stream: l.stream, at: l.at, partial: l.partial} // of no stream if it is not CRI's
 	}
 	if err != nil {
 		return nil
@@ -294,48 +294,48 @@ func (r *Reader) take(part []byte, last bool) error {
 	return r.write(l)
 }
 
-// goOn writes the next part of a long line.
-func (r *Reader) goOn(part []byte, last bool) error {
-	l := *r.long
+// writeLongPart writes the next part of a long line.
+func (r *Reader) writeLongPart(part []byte, last bool) error {
+	l := *r.longLine
 	if last {
-		r.long = nil
+		r.longLine = nil
 		if l.partial {
 			part = bytes.TrimSuffix(part, []byte{'\n'})
 		}
 	}
 	if out, wanted := r.out[l.stream]; wanted && !l.at.Before(r.options.Since) {
-		return r.bytes(out, part)
+		return r.writeLimited(out, part)
 	}
 	return nil
 }
 
 // write writes a line to its stream.
 func (r *Reader) write(l line) error {
-	begins := !r.open[l.stream]
-	r.open[l.stream] = l.partial
+	begins := !r.unfinished[l.stream]
+	r.unfinished[l.stream] = l.partial
 	out, wanted := r.out[l.stream]
 	if !wanted || l.at.Before(r.options.Since) {
 		return nil
 	}
 	if r.options.Timestamps && begins {
-		if err := r.bytes(out, l.at.AppendFormat(nil, timeFormat+" ")); err != nil {
+		if err := r.writeLimited(out, l.at.AppendFormat(nil, timeFormat+" ")); err != nil {
 			return err
 		}
 	}
-	return r.bytes(out, l.text)
+	return r.writeLimited(out, l.text)
 }
 
-func (r *Reader) bytes(out io.Writer, text []byte) error {
-	limited := r.left >= 0 && int64(len(text)) >= r.left
+func (r *Reader) writeLimited(out io.Writer, text []byte) error {
+	limited := r.bytesLeft >= 0 && int64(len(text)) >= r.bytesLeft
 	if limited {
-		text = text[:r.left]
+		text = text[:r.bytesLeft]
 	}
 	n, err := out.Write(text)
 	if err != nil {
 		return err
 	}
-	if r.left >= 0 {
-		r.left -= int64(n)
+	if r.bytesLeft >= 0 {
+		r.bytesLeft -= int64(n)
 	}
 	if limited {
 		return errLimit

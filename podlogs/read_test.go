@@ -63,7 +63,7 @@ func TestTheOptionsOfKubectlLogs(t *testing.T) {
 		"timestamps": {func(o *Options) { o.Timestamps = true }, "2026-01-02T03:04:05.000000000Z one\n2026-01-02T03:04:06.000000000Z two\n" +
 			"2026-01-02T03:04:07.000000000Z thr2026-01-02T03:04:08.000000000Z between\nee\n2026-01-02T03:04:10.000000000Z \n"},
 	} {
-		o := All
+		o := WholeLog
 		c.options(&o)
 		var out bytes.Buffer
 		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || out.String() != c.want {
@@ -71,10 +71,10 @@ func TestTheOptionsOfKubectlLogs(t *testing.T) {
 		}
 	}
 	var one, two bytes.Buffer
-	if err := read(t.Context(), Log{path, nil}, All, nil, &two); err != nil || two.String() != "two\nbetween\n" {
+	if err := read(t.Context(), Log{path, nil}, WholeLog, nil, &two); err != nil || two.String() != "two\nbetween\n" {
 		t.Errorf("stderr alone: got %q, %v", &two, err)
 	}
-	if err := read(t.Context(), Log{path, nil}, All, &one, nil); err != nil || one.String() != "one\nthree\n\n" {
+	if err := read(t.Context(), Log{path, nil}, WholeLog, &one, nil); err != nil || one.String() != "one\nthree\n\n" {
 		t.Errorf("stdout alone: got %q, %v", &one, err)
 	}
 }
@@ -86,7 +86,7 @@ func TestTailOfLongFiles(t *testing.T) {
 	}
 	path := logFile(t, all...)
 	for _, n := range []int64{1, 2, 999, 1000, 9999, 10000, 10001} {
-		o := All
+		o := WholeLog
 		o.Tail = n
 		var out bytes.Buffer
 		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil {
@@ -107,7 +107,7 @@ func TestTailOfWholeLines(t *testing.T) {
 	for tail, want := range map[int64]string{
 		0: "", 1: "open end", 2: "late\nopen end", 3: "two\nlate\nopen end", 4: all, 5: "one\n" + all, 6: "one\n" + all,
 	} {
-		o := All
+		o := WholeLog
 		o.Tail, o.WholeLines = tail, true
 		var out bytes.Buffer
 		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || out.String() != want {
@@ -117,7 +117,7 @@ func TestTailOfWholeLines(t *testing.T) {
 	long := strings.Repeat("x", 70<<10)
 	path = logFile(t, record(0, "stdout", "F", "before"), record(1, "stdout", "P", long), record(2, "stdout", "P", long), record(3, "stdout", "F", "end"))
 	for _, stamped := range []bool{false, true} {
-		o := All
+		o := WholeLog
 		o.Tail, o.WholeLines, o.Timestamps = 1, true, stamped
 		var out bytes.Buffer
 		if err := read(t.Context(), Log{path, nil}, o, &out, &out); err != nil || strings.Count(out.String(), "2026-") > 1 ||
@@ -128,18 +128,18 @@ func TestTailOfWholeLines(t *testing.T) {
 }
 
 func TestErrorsOfFiles(t *testing.T) {
-	if err := read(t.Context(), Log{filepath.Join(t.TempDir(), "none"), nil}, All, io.Discard, io.Discard); !errors.Is(err, fs.ErrNotExist) {
+	if err := read(t.Context(), Log{filepath.Join(t.TempDir(), "none"), nil}, WholeLog, io.Discard, io.Discard); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := read(t.Context(), Log{pipe, nil}, All, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+	if err := read(t.Context(), Log{pipe, nil}, WholeLog, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("a FIFO, which nobody writes to: got %v", err)
 	}
 	failing := writer(func([]byte) (int, error) { return 0, io.ErrClosedPipe })
-	if err := read(t.Context(), Log{logFile(t, record(0, "stdout", "F", "x")), nil}, All, failing, failing); !errors.Is(err, io.ErrClosedPipe) {
+	if err := read(t.Context(), Log{logFile(t, record(0, "stdout", "F", "x")), nil}, WholeLog, failing, failing); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a reader that is gone: got %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestALineOfAnyLengthIsWritten(t *testing.T) {
 	path := logFile(t, record(0, "stdout", "F", "before"), record(1, "stderr", "F", "e"+long), record(2, "stdout", "P", "p"+long),
 		strings.Repeat("x", 3*maxLine)+"\n", record(3, "stdout", "F", "q"), record(4, "stderr", "F", "after"))
 	const at = "2026-01-02T03:04:0"
-	o := All
+	o := WholeLog
 	o.Timestamps = true
 	var out, errs bytes.Buffer
 	if err := read(t.Context(), Log{path, nil}, o, &out, &errs); err != nil {
@@ -174,7 +174,7 @@ func TestALineOfAnyLengthIsWritten(t *testing.T) {
 func TestWithoutFollowOnlyWhatIsThereIsRead(t *testing.T) {
 	for tail, want := range map[int64]string{-1: "0\n1\n", 1: "1\n", 0: ""} {
 		path := logFile(t, record(0, "stdout", "F", "0"), record(1, "stdout", "F", "1"))
-		o := All
+		o := WholeLog
 		o.Tail = tail
 		r, err := Open(Log{path, nil}, o, nil)
 		if err != nil {
@@ -219,7 +219,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 	}
 	ended, done := make(chan struct{}), make(chan error, 1)
 	var out safe
-	o := All
+	o := WholeLog
 	o.Follow = true
 	go func() { done <- read(t.Context(), Log{path, ended}, o, &out, &out) }()
 	var want strings.Builder
@@ -252,7 +252,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(n + 2000) // into the old one
-		if time.Since(made) > settle/2 {
+		if time.Since(made) > rotationGrace/2 {
 			late = append(late, fmt.Sprintln(n+2000)) // its reader may have left it by now
 		}
 		_ = file.Close()
@@ -281,7 +281,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 
 func TestAFollowerThatIsCancelledReturns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	o := All
+	o := WholeLog
 	o.Follow = true
 	done := make(chan error, 1)
 	path := logFile(t, record(0, "stdout", "F", "x"))
@@ -308,7 +308,7 @@ func TestFollowersShareOneInotifyInstance(t *testing.T) {
 	}
 	before := count()
 	var dirs filewatch.Dirs
-	o := All
+	o := WholeLog
 	o.Follow = true
 	for range 200 {
 		r, err := Open(Log{logFile(t, record(0, "stdout", "F", "x")), make(chan struct{})}, o, &dirs)

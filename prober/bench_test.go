@@ -22,7 +22,7 @@ type bench struct {
 	*Prober
 	own, rows *prometheus.Registry
 	// answer is asked with the probe's kind and container ID.
-	answer func(ctx context.Context, j job) answer
+	answer func(ctx context.Context, j job) attemptResult
 	begun  time.Time
 	stop   func()
 
@@ -55,7 +55,7 @@ func newBench(t *testing.T, dir string) *bench {
 	b := &bench{T: t, own: prometheus.NewRegistry(), rows: prometheus.NewRegistry(), begun: time.Now(), runs: map[string][]time.Duration{}}
 	b.fail("no")
 	b.Prober = New(Config{Waker: b, Events: b, StateDir: dir, Metrics: b.own, PerProbe: b.rows})
-	b.ask = func(ctx context.Context, j job) answer {
+	b.runHandler = func(ctx context.Context, j job) attemptResult {
 		b.mu.Lock()
 		key := j.kind.String() + " " + j.containerID
 		b.runs[key] = append(b.runs[key], time.Since(b.begun))
@@ -71,18 +71,18 @@ func newBench(t *testing.T, dir string) *bench {
 	return b
 }
 
-func (b *bench) by(f func(ctx context.Context, j job) answer) {
+func (b *bench) by(f func(ctx context.Context, j job) attemptResult) {
 	b.mu.Lock()
 	b.answer = f
 	b.mu.Unlock()
 }
 
 func (b *bench) succeed() {
-	b.by(func(context.Context, job) answer { return answer{verdict: success} })
+	b.by(func(context.Context, job) attemptResult { return attemptResult{verdict: success} })
 }
 
 func (b *bench) fail(why string) {
-	b.by(func(context.Context, job) answer { return answer{verdict: failure, message: why} })
+	b.by(func(context.Context, job) attemptResult { return attemptResult{verdict: failure, message: why} })
 }
 
 // at waits until that long after the bench began, and for everything due then.

@@ -185,8 +185,8 @@ func probing(t *testing.T, handler v1.ProbeHandler, rate int) time.Duration {
 	notes := &counting{}
 	took := perRun(t, func(asked *atomic.Int64) func(context.Context) {
 		p := New(Config{Waker: notes, Events: notes, Log: slog.New(slog.DiscardHandler)})
-		real := p.ask
-		p.ask = func(ctx context.Context, j job) answer {
+		real := p.runHandler
+		p.runHandler = func(ctx context.Context, j job) attemptResult {
 			a := real(ctx, j)
 			if a.outcome() == pod.ProbeSucceeded {
 				asked.Add(1)

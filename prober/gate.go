@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// leastExecPace bounds podd/probe-until-success for exec probes.
-	leastExecPace = 100 * time.Millisecond
-	// starting is how long a command holds its place: what it costs the node is its
+	// minExecFastPeriod bounds podd/probe-until-success for exec probes.
+	minExecFastPeriod = 100 * time.Millisecond
+	// slotHoldTime is how long a command holds its place: what it costs the node is its
 	// start, some 30 ms of a processor, and one that hangs must not delay the others.
-	starting = 100 * time.Millisecond
+	slotHoldTime = 100 * time.Millisecond
 )
 
 // gate bounds the commands that start at the same time. It serves them in the order of
@@ -21,7 +21,7 @@ const (
 // that order for, at most half of the places. The rest of its commands wait for one
 // another, so that no pod's probes are behind all of another's.
 type gate struct {
-	places chan struct{}
+	slots chan struct{}
 
 	mu     sync.Mutex // guards shares and their users
 	shares map[pod.UID]*share
@@ -29,61 +29,61 @@ type gate struct {
 
 // share is a pod's part of the places.
 type share struct {
-	places chan struct{}
-	users  int // commands that hold one of the places or wait for one
+	slots chan struct{}
+	users int // commands that hold one of the places or wait for one
 }
 
 func newGate(n int) *gate {
-	return &gate{places: make(chan struct{}, n), shares: make(map[pod.UID]*share)}
+	return &gate{slots: make(chan struct{}, n), shares: make(map[pod.UID]*share)}
 }
 
-// enter waits for a place for a command in that pod, and returns the function that gives
+// acquire waits for a place for a command in that pod, and returns the function that gives
 // it back. The place also becomes free by itself after a while. The function may be
 // called more than once.
-func (g *gate) enter(ctx context.Context, uid pod.UID) (leave func(), err error) {
-	s := g.join(uid)
+func (g *gate) acquire(ctx context.Context, uid pod.UID) (leave func(), err error) {
+	s := g.acquireShare(uid)
 	select {
-	case s.places <- struct{}{}:
+	case s.slots <- struct{}{}:
 	case <-ctx.Done():
-		g.part(uid, s)
+		g.releaseShare(uid, s)
 		return nil, context.Cause(ctx)
 	}
 	free := func() {
-		<-s.places
-		g.part(uid, s)
+		<-s.slots
+		g.releaseShare(uid, s)
 	}
 	select {
-	case g.places <- struct{}{}:
+	case g.slots <- struct{}{}:
 	case <-ctx.Done():
 		free()
 		return nil, context.Cause(ctx)
 	}
-	timer := time.AfterFunc(starting, func() {
-		<-g.places
+	timer := time.AfterFunc(slotHoldTime, func() {
+		<-g.slots
 		free()
 	})
 	return func() {
 		if timer.Stop() {
-			<-g.places
+			<-g.slots
 			free()
 		}
 	}, nil
 }
 
-// join and part count who uses a pod's share, which ends with the last.
-func (g *gate) join(uid pod.UID) *share {
+// acquireShare and part count who uses a pod's share, which ends with the last.
+func (g *gate) acquireShare(uid pod.UID) *share {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.shares[uid]
 	if s == nil {
-		s = &share{places: make(chan struct{}, max(cap(g.places)/2, 1))}
+		s = &share{slots: make(chan struct{}, max(cap(g.slots)/2, 1))}
 		g.shares[uid] = s
 	}
 	s.users++
 	return s
 }
 
-func (g *gate) part(uid pod.UID, s *share) {
+func (g *gate) releaseShare(uid pod.UID, s *share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s.users--; s.users == 0 {

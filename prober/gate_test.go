@@ -65,7 +65,7 @@ func TestCommandsThatHangInManyPodsDelayNoHealthyOne(t *testing.T) {
 	for _, hanging := range []int{0, 10, 50, 100} {
 		inBubble(t, func(b *bench) {
 			c := &commands{begun: b.begun}
-			b.by(newHandlers(c, newGate(4)).ask)
+			b.by(newHandlers(c, newGate(4)).run)
 			for i := range hanging {
 				id := fmt.Sprint("hung", i)
 				b.sync(aPod(pod.UID(id), nil, command(10), command(10)), id)
@@ -85,7 +85,7 @@ func TestOnePodsCommandsLeavePlacesForOthers(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		c := &commands{begun: b.begun}
 		g := newGate(4)
-		b.by(newHandlers(c, g).ask)
+		b.by(newHandlers(c, g).run)
 		many := aPod("many", nil, command(10), nil)
 		var targets []pod.ProbeTarget
 		for i := range 40 {
@@ -99,10 +99,10 @@ func TestOnePodsCommandsLeavePlacesForOthers(t *testing.T) {
 		b.at(25 * sec)
 		c.expectAsked(t, "forty of one pod", 50*millis, 0, 10*sec, 20*sec)
 		b.stop()
-		time.Sleep(starting)
+		time.Sleep(slotHoldTime)
 		synctest.Wait()
-		if len(g.shares) > 0 || len(g.places) > 0 {
-			t.Errorf("got %d pods and %d places in use when nothing runs, want none", len(g.shares), len(g.places))
+		if len(g.shares) > 0 || len(g.slots) > 0 {
+			t.Errorf("got %d pods and %d places in use when nothing runs, want none", len(g.shares), len(g.slots))
 		}
 	})
 }

@@ -36,9 +36,9 @@ const (
 
 // grpc asks a server's health service (grpc.health.v1) over a connection of its
 // own, without TLS. The messages are upstream's (pkg/probe/grpc).
-func (h *handlers) grpc(ctx context.Context, j job) answer {
+func (h *handlers) grpc(ctx context.Context, j job) attemptResult {
 	if j.ip == "" {
-		return answer{verdict: unknown, err: errNoIP}
+		return attemptResult{verdict: unknown, err: errNoIP}
 	}
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
@@ -50,20 +50,20 @@ func (h *handlers) grpc(ctx context.Context, j job) answer {
 	var why connectError
 	conn, err := newGRPCClient(addr, j.timeout, &why)
 	if err != nil {
-		return answer{verdict: unknown, err: err}
+		return attemptResult{verdict: unknown, err: err}
 	}
 	defer func() { _ = conn.Close() }()
 	if err := pluginconn.AwaitReady(ctx, conn, j.timeout); err != nil {
-		return answer{verdict: failure, message: fmt.Sprintf("timeout: failed to connect service %q within %v: %v%s", addr, j.timeout, context.DeadlineExceeded, why.String())}
+		return attemptResult{verdict: failure, message: fmt.Sprintf("timeout: failed to connect service %q within %v: %v%s", addr, j.timeout, context.DeadlineExceeded, why.String())}
 	}
 	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 	if err != nil {
-		return answer{verdict: failure, message: rpcFailure(ctx, err, j.timeout)}
+		return attemptResult{verdict: failure, message: rpcFailure(ctx, err, j.timeout)}
 	}
 	if resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return answer{verdict: failure, message: fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus().String())}
+		return attemptResult{verdict: failure, message: fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus().String())}
 	}
-	return answer{verdict: success, message: "service healthy"}
+	return attemptResult{verdict: success, message: "service healthy"}
 }
 
 // newGRPCClient returns a client for one call, which tells why it was not connected.

@@ -20,11 +20,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func askGRPC(t *testing.T, port int, timeout time.Duration) answer {
+func askGRPC(t *testing.T, port int, timeout time.Duration) attemptResult {
 	t.Helper()
 	j := httpJob(0, "", timeout)
 	j.probe = &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port)}}}
-	return newHandlers(nil, newGate(1)).ask(t.Context(), j)
+	return newHandlers(nil, newGate(1)).run(t.Context(), j)
 }
 
 // TestGRPCServersThatAreNotGRPCGo: net/http speaks HTTP/2 in its own way.

@@ -14,10 +14,10 @@ import (
 	"podd/internal/pod"
 )
 
-// execPatience is how long podd waits for a command beyond its timeout. The runtime kills
+// execGrace is how long podd waits for a command beyond its timeout. The runtime kills
 // the command, but processes that it left in the background may keep its output open, and
 // containerd waits for them.
-const execPatience = 2 * time.Second
+const execGrace = 2 * time.Second
 
 // handlers runs the handlers of probes.
 type handlers struct {
@@ -30,8 +30,8 @@ func newHandlers(execer Execer, g *gate) *handlers {
 	return &handlers{execer: execer, gate: g, transport: httpget.NewProbeTransport()}
 }
 
-// ask runs a probe's handler once. It ends with ctx, and soon after j.timeout.
-func (h *handlers) ask(ctx context.Context, j job) answer {
+// run runs a probe's handler once. It ends with ctx, and soon after j.timeout.
+func (h *handlers) run(ctx context.Context, j job) attemptResult {
 	switch p := j.probe; {
 	case p.Exec != nil:
 		return h.exec(ctx, j)
@@ -40,7 +40,7 @@ func (h *handlers) ask(ctx context.Context, j job) answer {
 	case p.TCPSocket != nil:
 		port, err := httpget.Port(p.TCPSocket.Port, j.container)
 		if err != nil {
-			return answer{verdict: unknown, err: err}
+			return attemptResult{verdict: unknown, err: err}
 		}
 		host := p.TCPSocket.Host
 		if host == "" {
@@ -50,7 +50,7 @@ func (h *handlers) ask(ctx context.Context, j job) answer {
 	case p.GRPC != nil:
 		return h.grpc(ctx, j)
 	}
-	return answer{verdict: unknown, err: fmt.Errorf("missing probe handler for %s_%s(%s):%s",
+	return attemptResult{verdict: unknown, err: fmt.Errorf("missing probe handler for %s_%s(%s):%s",
 		j.pod.Name, j.pod.Namespace, j.pod.UID, j.container.Name)}
 }
 
@@ -59,30 +59,30 @@ var errNoIP = errors.New("the pod has no IP address yet")
 
 // exec runs a command in the container. Its $(NAME) are expanded from the
 // variables that the container's spec gives a plain value, as upstream does.
-func (h *handlers) exec(ctx context.Context, j job) answer {
-	leave, err := h.gate.enter(ctx, j.pod.UID)
+func (h *handlers) exec(ctx context.Context, j job) attemptResult {
+	leave, err := h.gate.acquire(ctx, j.pod.UID)
 	if err != nil {
-		return answer{verdict: unknown, err: err}
+		return attemptResult{verdict: unknown, err: err}
 	}
 	defer leave()
 	command := make([]string, len(j.probe.Exec.Command))
 	for i, arg := range j.probe.Exec.Command {
 		command[i] = pod.Expand(arg, j.variable)
 	}
-	patient, cancel := context.WithTimeout(ctx, j.timeout+execPatience)
+	patient, cancel := context.WithTimeout(ctx, j.timeout+execGrace)
 	defer cancel()
 	result, err := h.execer.ExecSync(patient, j.containerID, command, j.timeout)
 	switch {
 	case errors.Is(err, pod.ErrTimeout), err != nil && patient.Err() != nil && ctx.Err() == nil:
-		return answer{verdict: failure, message: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), j.timeout)}
+		return attemptResult{verdict: failure, message: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), j.timeout)}
 	case err != nil:
-		return answer{verdict: unknown, err: err}
+		return attemptResult{verdict: unknown, err: err}
 	}
 	output := string(result.Output[:min(len(result.Output), httpget.MaxBody)])
 	if result.ExitCode != 0 {
-		return answer{verdict: failure, message: output}
+		return attemptResult{verdict: failure, message: output}
 	}
-	return answer{verdict: success, message: output}
+	return attemptResult{verdict: success, message: output}
 }
 
 // variable is the container's own, where the spec has its value.
@@ -97,20 +97,20 @@ func (j job) variable(name string) (value string, ok bool) {
 
 // http sends one request; redirects on the same host are followed. Any status from
 // 200 to 399 is a success, with a warning for a redirect that was not followed.
-func (h *handlers) http(ctx context.Context, j job) answer {
+func (h *handlers) http(ctx context.Context, j job) attemptResult {
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	req, err := httpget.NewRequest(ctx, j.probe.HTTPGet, j.container, j.ip, "probe")
 	if err != nil {
-		return answer{verdict: unknown, err: err}
+		return attemptResult{verdict: unknown, err: err}
 	}
 	client := http.Client{Transport: h.transport, CheckRedirect: httpget.CheckRedirect}
 	resp, err := client.Do(req)
 	switch {
 	case err != nil && ctx.Err() != nil: // in the words of http.Client.Timeout, which upstream sets
-		return answer{verdict: failure, message: err.Error() + " (Client.Timeout exceeded while awaiting headers)"}
+		return attemptResult{verdict: failure, message: err.Error() + " (Client.Timeout exceeded while awaiting headers)"}
 	case err != nil:
-		return answer{verdict: failure, message: err.Error()}
+		return attemptResult{verdict: failure, message: err.Error()}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := httpget.ReadBody(resp.Body)
@@ -118,28 +118,28 @@ func (h *handlers) http(ctx context.Context, j job) answer {
 	case err != nil && ctx.Err() != nil:
 		// As upstream, a probe that could not be run, not one that failed: a path that
 		// streams, less than MaxBody in that time, restarts no container.
-		return answer{verdict: failure, err: fmt.Errorf("%w (Client.Timeout or context cancellation while reading body)", err)}
+		return attemptResult{verdict: failure, err: fmt.Errorf("%w (Client.Timeout or context cancellation while reading body)", err)}
 	case err != nil:
-		return answer{verdict: failure, err: err}
+		return attemptResult{verdict: failure, err: err}
 	case resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest:
-		return answer{verdict: warning, message: "Probe terminated redirects, Response body: " + string(body)}
+		return attemptResult{verdict: warning, message: "Probe terminated redirects, Response body: " + string(body)}
 	case resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices:
-		return answer{verdict: success, message: string(body)}
+		return attemptResult{verdict: success, message: string(body)}
 	}
 	// Without the body, which may contain what readers of events must not see.
-	return answer{verdict: failure, message: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)}
+	return attemptResult{verdict: failure, message: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)}
 }
 
-func (h *handlers) tcp(ctx context.Context, host string, port int, timeout time.Duration) answer {
+func (h *handlers) tcp(ctx context.Context, host string, port int, timeout time.Duration) attemptResult {
 	if host == "" {
-		return answer{verdict: unknown, err: errNoIP}
+		return attemptResult{verdict: unknown, err: errNoIP}
 	}
 	d := httpget.Dialer()
 	d.Timeout = timeout
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return answer{verdict: failure, message: err.Error()}
+		return attemptResult{verdict: failure, message: err.Error()}
 	}
 	_ = conn.Close() // it was there, which is all that counts
-	return answer{verdict: success}
+	return attemptResult{verdict: success}
 }

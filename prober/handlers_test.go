@@ -43,7 +43,7 @@ func httpJob(port int, path string, timeout time.Duration) job {
 	}
 }
 
-func expectAnswer(t *testing.T, name string, got answer, want verdict, message string) {
+func expectAnswer(t *testing.T, name string, got attemptResult, want verdict, message string) {
 	t.Helper()
 	text := got.message
 	if got.err != nil {
@@ -63,10 +63,10 @@ func TestTCP(t *testing.T) {
 	port := raw(t, func(c net.Conn) {})
 	j := httpJob(0, "", 300*time.Millisecond)
 	j.container.Ports = []v1.ContainerPort{{Name: "db", ContainerPort: int32(port)}}
-	try := func(port intstr.IntOrString, ip, host string) answer {
+	try := func(port intstr.IntOrString, ip, host string) attemptResult {
 		j.ip = ip
 		j.probe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: port, Host: host}}}
-		return h.ask(t.Context(), j)
+		return h.run(t.Context(), j)
 	}
 	expectAnswer(t, "listens", try(intstr.FromInt32(int32(port)), "127.0.0.1", ""), success, "")
 	expectAnswer(t, "named", try(intstr.FromString("db"), "127.0.0.1", ""), success, "")
@@ -101,20 +101,20 @@ func TestExec(t *testing.T) {
 	}), newGate(1))
 	j := execJob(7*sec, "cat", "$(DIR)/$(NOBODY)", "$$(DIR)")
 	result.Output = []byte("fine")
-	expectAnswer(t, "exit code 0", h.ask(t.Context(), j), success, "fine")
+	expectAnswer(t, "exit code 0", h.run(t.Context(), j), success, "fine")
 	if want := "c1[cat /data/$(NOBODY) $(DIR)] 7s"; ran != want {
 		t.Errorf("got %s, want %s", ran, want)
 	}
 	result = pod.ExecResult{ExitCode: 3, Output: []byte("no such file")}
-	expectAnswer(t, "exit code 3", h.ask(t.Context(), j), failure, "no such file")
+	expectAnswer(t, "exit code 3", h.run(t.Context(), j), failure, "no such file")
 	result.Output = make([]byte, 1<<20)
-	if got := h.ask(t.Context(), j); len(got.message) != 10<<10 {
+	if got := h.run(t.Context(), j); len(got.message) != 10<<10 {
 		t.Errorf("got %d bytes of output, want 10 KiB", len(got.message))
 	}
 	err = fmt.Errorf("exec: %w", pod.ErrTimeout)
-	expectAnswer(t, "timeout", h.ask(t.Context(), execJob(sec, "sleep", "60")), failure, `command timed out: "sleep 60" timed out after 1s`)
+	expectAnswer(t, "timeout", h.run(t.Context(), execJob(sec, "sleep", "60")), failure, `command timed out: "sleep 60" timed out after 1s`)
 	err = errors.New(`exec: "nosuch": executable file not found in $PATH`)
-	expectAnswer(t, "no command", h.ask(t.Context(), j), unknown, "executable file not found")
+	expectAnswer(t, "no command", h.run(t.Context(), j), unknown, "executable file not found")
 }
 
 // TestCommandsThatHangHoldUpNoOther: with a place for one command at a time, ten
@@ -129,7 +129,7 @@ func TestCommandsThatHangHoldUpNoOther(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			return pod.ExecResult{}, nil
 		}), newGate(1))
-		b.by(h.ask)
+		b.by(h.run)
 		command := func(p *v1.Probe) {
 			p.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}
 		}
@@ -159,10 +159,10 @@ func TestGRPC(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	h := newHandlers(nil, newGate(1))
-	try := func(port int, service *string, timeout time.Duration) answer {
+	try := func(port int, service *string, timeout time.Duration) attemptResult {
 		j := httpJob(0, "", timeout)
 		j.probe = &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port), Service: service}}}
-		return h.ask(t.Context(), j)
+		return h.run(t.Context(), j)
 	}
 	db, other := "db", "other"
 	port := portOf(t, l.Addr().String())
@@ -217,5 +217,5 @@ func TestGRPC(t *testing.T) {
 func TestAProbeWithoutAHandlerIsAnError(t *testing.T) {
 	j := httpJob(0, "", sec)
 	j.probe = &v1.Probe{}
-	expectAnswer(t, "none", newHandlers(nil, newGate(1)).ask(t.Context(), j), unknown, "missing probe handler")
+	expectAnswer(t, "none", newHandlers(nil, newGate(1)).run(t.Context(), j), unknown, "missing probe handler")
 }

@@ -55,7 +55,7 @@ func TestHTTPStatuses(t *testing.T) {
 		"/loop":       {failure, `Get "/loop": stopped after 10 redirects`},
 		"/early":      {success, ""},
 	} {
-		got := h.ask(t.Context(), httpJob(portOf(t, server.URL), path, 10*sec))
+		got := h.run(t.Context(), httpJob(portOf(t, server.URL), path, 10*sec))
 		expectAnswer(t, path, got, want.verdict, want.message)
 		if got.verdict == failure && strings.Contains(got.message, "secret") {
 			t.Errorf("%s: the message of a failure has the body: %q", path, got.message)
@@ -120,7 +120,7 @@ func TestHostileHTTPTargets(t *testing.T) {
 		if path == "/hang" || path == "/hangbody" || path == "/drip" {
 			limit = timeout
 		}
-		got := h.ask(t.Context(), httpJob(portOf(t, server.URL), path, limit))
+		got := h.run(t.Context(), httpJob(portOf(t, server.URL), path, limit))
 		expectAnswer(t, path, got, want.verdict, want.message)
 		if len(got.message) > 10<<10 {
 			t.Errorf("%s: got a message of %d bytes", path, len(got.message))
@@ -129,7 +129,7 @@ func TestHostileHTTPTargets(t *testing.T) {
 	// What was broken off leaves no goroutine of ours.
 	before := runtime.NumGoroutine()
 	for range 20 {
-		h.ask(t.Context(), httpJob(portOf(t, server.URL), "/flood", timeout))
+		h.run(t.Context(), httpJob(portOf(t, server.URL), "/flood", timeout))
 	}
 	for began := time.Now(); runtime.NumGoroutine() > before+10; time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > patience {
@@ -205,7 +205,7 @@ func TestServersThatSpeakNoHTTP(t *testing.T) {
 		if name == "silent" || name == "slow loris" {
 			limit = time.Second
 		}
-		got := h.ask(t.Context(), httpJob(port, "/", limit))
+		got := h.run(t.Context(), httpJob(port, "/", limit))
 		if name == "slow loris" && strings.Contains(got.message, "Client.Timeout") {
 			continue // either is right: it is broken off
 		}
@@ -220,7 +220,7 @@ func TestAStopBreaksOffARun(t *testing.T) {
 	port := raw(t, func(c net.Conn) { <-end })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	newHandlers(nil, newGate(1)).ask(ctx, httpJob(port, "/", 24*time.Hour)) // that it returns is the test
+	newHandlers(nil, newGate(1)).run(ctx, httpJob(port, "/", 24*time.Hour)) // that it returns is the test
 }
 
 func TestHTTPSWithoutVerification(t *testing.T) {
@@ -230,10 +230,10 @@ func TestHTTPSWithoutVerification(t *testing.T) {
 	server.StartTLS() // its certificate is nobody's
 	defer server.Close()
 	h := newHandlers(nil, newGate(1))
-	overTLS := func(port int) answer {
+	overTLS := func(port int) attemptResult {
 		j := httpJob(port, "/", 10*sec)
 		j.probe.HTTPGet.Scheme = v1.URISchemeHTTPS
-		return h.ask(t.Context(), j)
+		return h.run(t.Context(), j)
 	}
 	expectAnswer(t, "https", overTLS(portOf(t, server.URL)), success, "")
 	if got := <-proto; got != "HTTP/2.0" {
@@ -245,7 +245,7 @@ func TestHTTPSWithoutVerification(t *testing.T) {
 		proto <- r.Proto + r.Header.Get("Upgrade") + r.Header.Get("Connection") + r.Header.Get("Accept-Encoding")
 	}))
 	defer plain.Close()
-	expectAnswer(t, "http", h.ask(t.Context(), httpJob(portOf(t, plain.URL), "/", 10*sec)), success, "")
+	expectAnswer(t, "http", h.run(t.Context(), httpJob(portOf(t, plain.URL), "/", 10*sec)), success, "")
 	if got := <-proto; got != "HTTP/1.1close" {
 		t.Errorf("got %q, want HTTP/1.1, closing, and nothing else", got)
 	}
@@ -275,7 +275,7 @@ func TestConnectionsAreNotKept(t *testing.T) {
 	defer server.Close()
 	h := newHandlers(nil, newGate(1))
 	for range 50 {
-		expectAnswer(t, "/", h.ask(t.Context(), httpJob(portOf(t, server.URL), "/", 10*sec)), success, "")
+		expectAnswer(t, "/", h.run(t.Context(), httpJob(portOf(t, server.URL), "/", 10*sec)), success, "")
 	}
 	for began := time.Now(); open.Load() > 1; time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > patience {

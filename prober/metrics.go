@@ -36,23 +36,23 @@ func newMetrics(own, perProbe prometheus.Registerer) *metrics {
 	}
 }
 
-// rows are the metrics of one probe.
-type rows struct {
+// probeMetrics are the metrics of one probe.
+type probeMetrics struct {
 	total    *prometheus.CounterVec
 	duration prometheus.ObserverVec
 }
 
-func (m *metrics) rows(p *v1.Pod, name string, k kind) rows {
+func (m *metrics) forProbe(p *v1.Pod, name string, k kind) probeMetrics {
 	duration := prometheus.Labels{"probe_type": k.String(), "container": name, "pod": p.Name, "namespace": p.Namespace}
 	total := prometheus.Labels{"pod_uid": string(p.UID)}
 	for label, value := range duration {
 		total[label] = value
 	}
-	return rows{m.total.MustCurryWith(total), m.duration.MustCurryWith(duration)}
+	return probeMetrics{m.total.MustCurryWith(total), m.duration.MustCurryWith(duration)}
 }
 
 // observe counts one run. Upstream measures the duration of successes only.
-func (r rows) observe(outcome pod.ProbeResult, took time.Duration) {
+func (r probeMetrics) observe(outcome pod.ProbeResult, took time.Duration) {
 	result := [...]string{pod.ProbeUnknown: "unknown", pod.ProbeSucceeded: "successful", pod.ProbeFailed: "failed"}[outcome]
 	r.total.WithLabelValues(result).Inc()
 	if outcome == pod.ProbeSucceeded {

@@ -41,11 +41,11 @@ func rowsOf(t *testing.T, r *prometheus.Registry) (rows []string) {
 
 func TestMetricsHaveUpstreamsLabelsAndGoWithTheirPod(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.by(func(_ context.Context, j job) answer {
+		b.by(func(_ context.Context, j job) attemptResult {
 			if j.kind == liveness {
-				return answer{verdict: failure}
+				return attemptResult{verdict: failure}
 			}
-			return answer{verdict: success}
+			return attemptResult{verdict: success}
 		})
 		b.sync(aPod("a", nil, every(1), every(1)), "a1")
 		b.sync(aPod("b", nil, every(1), nil), "b1")

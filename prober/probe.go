@@ -28,12 +28,12 @@ func (k kind) of(c *v1.Container) *v1.Probe {
 }
 
 const (
-	// settle is the age of a container before which its failures are not reported:
+	// failureGrace is the age of a container before which its failures are not reported:
 	// upstream's kubelet observes a container after up to as long.
-	settle = time.Second
-	// paceFor bounds the fast runs of podd/probe-until-success: after that the probe
+	failureGrace = time.Second
+	// maxFastTime bounds the fast runs of podd/probe-until-success: after that the probe
 	// runs once per period.
-	paceFor = 10 * time.Minute
+	maxFastTime = 10 * time.Minute
 )
 
 // probe is one kind of probe of one container. It is at rest, in the queue, or
@@ -47,11 +47,11 @@ type probe struct {
 	spec *v1.Probe
 	c    *container
 
-	period, delay time.Duration
-	successes     int // thresholds
-	failures      int
-	// pace is between runs until the first success; 0 for the period.
-	pace time.Duration
+	period, delay    time.Duration
+	successThreshold int // thresholds
+	failureThreshold int
+	// fastPeriod is between runs until the first success; 0 for the period.
+	fastPeriod time.Duration
 
 	// base is the time from which periods are counted.
 	base time.Time
@@ -60,35 +60,35 @@ type probe struct {
 	index int
 	// cancel cancels the run in progress; nil for none.
 	cancel context.CancelFunc
-	// held: no more runs for this container.
-	held bool
+	// stopped: no more runs for this container.
+	stopped bool
 
 	result pod.ProbeResult
 	// last and row: the last outcome, and how often in a row it counted.
-	last pod.ProbeResult
-	row  int
-	// flipped is when the result last changed.
-	flipped time.Time
+	last      pod.ProbeResult
+	resultRun int
+	// lastChange is when the result last changed.
+	lastChange time.Time
 	// succeeded: once at least.
 	succeeded bool
-	// counted is the last period with a failure that counted; told is the last period
+	// lastCountedPeriod is the last period with a failure that counted; told is the last period
 	// with an event. Both are from before the first success.
-	counted, told int64
+	lastCountedPeriod, lastEventPeriod int64
 
-	rows rows
+	metrics probeMetrics
 }
 
 func newProbe(k kind, spec *v1.Probe, c *container, pace time.Duration) *probe {
 	pr := &probe{
-		kind: k, spec: spec, c: c, index: -1, told: -1,
+		kind: k, spec: spec, c: c, index: -1, lastEventPeriod: -1,
 		period: seconds(spec.PeriodSeconds, 10), delay: seconds(spec.InitialDelaySeconds, 0),
-		successes: atLeastOne(spec.SuccessThreshold, 1), failures: atLeastOne(spec.FailureThreshold, 3),
+		successThreshold: atLeastOne(spec.SuccessThreshold, 1), failureThreshold: atLeastOne(spec.FailureThreshold, 3),
 	}
 	if k != liveness {
-		pr.pace = pace
+		pr.fastPeriod = pace
 	}
-	if spec.Exec != nil && pr.pace > 0 {
-		pr.pace = max(pr.pace, leastExecPace)
+	if spec.Exec != nil && pr.fastPeriod > 0 {
+		pr.fastPeriod = max(pr.fastPeriod, minExecFastPeriod)
 	}
 	return pr
 }
@@ -108,10 +108,10 @@ func atLeastOne(n int32, otherwise int) int {
 	return int(n)
 }
 
-// begin sets the first run of a probe that may run from now on. spread is the probe's
+// scheduleFirst sets the first run of a probe that may run from now on. spread is the probe's
 // offset, from 0 to 1, in the period over which the first runs for containers of an
 // earlier podd are spread; negative for a container that this podd started.
-func (pr *probe) begin(now time.Time, spread float64) {
+func (pr *probe) scheduleFirst(now time.Time, spread float64) {
 	first := later(pr.c.startedAt.Add(pr.delay), now)
 	switch {
 	case spread >= 0:
@@ -126,22 +126,22 @@ func (pr *probe) begin(now time.Time, spread float64) {
 	pr.due, pr.base = first, first
 }
 
-// boundary is the number of periods between the base and t.
-func (pr *probe) boundary(t time.Time) int64 { return int64(t.Sub(pr.base) / pr.period) }
+// periodsUntil is the number of periods between the base and t.
+func (pr *probe) periodsUntil(t time.Time) int64 { return int64(t.Sub(pr.base) / pr.period) }
 
 // next is when to run again after a run from began to ended. A pace may want an earlier
 // run than the period does: that needs a place in the node's budget.
 func (pr *probe) next(began, ended time.Time) (wanted, otherwise time.Time) {
-	tick := pr.base.Add(time.Duration(pr.boundary(began)+1) * pr.period)
-	settled := pr.c.startedAt.Add(settle)
+	tick := pr.base.Add(time.Duration(pr.periodsUntil(began)+1) * pr.period)
+	settled := pr.c.startedAt.Add(failureGrace)
 	if !pr.succeeded && pr.kind != liveness && began.Before(settled) {
 		tick = earlier(tick, settled)
 	}
 	otherwise = later(tick, ended) // one tick missed is made up for, as a time.Ticker does
-	if pr.succeeded || pr.pace == 0 || began.Sub(pr.base) >= paceFor {
+	if pr.succeeded || pr.fastPeriod == 0 || began.Sub(pr.base) >= maxFastTime {
 		return otherwise, otherwise
 	}
-	return later(earlier(tick, began.Add(pr.pace)), ended), otherwise
+	return later(earlier(tick, began.Add(pr.fastPeriod)), ended), otherwise
 }
 
 // action is what a run is in the node's budget.
@@ -152,23 +152,23 @@ func (pr *probe) action() budget.Action {
 	return budget.Probe
 }
 
-// note applies the outcome of a run. changed says that the published result changed; tell
+// applyOutcome applies the outcome of a run. changed says that the published result changed; tell
 // says that a failure is worth an event.
 //
 // Before the first success, the n-th failure counts if it ended n periods after the
 // first run or later: one that hung took its periods, too. For a liveness probe,
 // which runs once per period at most, each counts.
-func (pr *probe) note(outcome pod.ProbeResult, began, ended time.Time) (changed, tell bool) {
+func (pr *probe) applyOutcome(outcome pod.ProbeResult, began, ended time.Time) (changed, tell bool) {
 	counts, tell := true, true
 	if outcome != pod.ProbeSucceeded && !pr.succeeded {
-		period := pr.boundary(began)
-		if tell = period > pr.told && (pr.kind == liveness || !began.Before(pr.c.startedAt.Add(settle))); tell {
-			pr.told = period
+		period := pr.periodsUntil(began)
+		if tell = period > pr.lastEventPeriod && (pr.kind == liveness || !began.Before(pr.c.startedAt.Add(failureGrace))); tell {
+			pr.lastEventPeriod = period
 		}
-		over := pr.boundary(ended)
-		counts = pr.kind == liveness || over > pr.counted
+		over := pr.periodsUntil(ended)
+		counts = pr.kind == liveness || over > pr.lastCountedPeriod
 		if outcome == pod.ProbeFailed {
-			pr.counted = max(pr.counted, over)
+			pr.lastCountedPeriod = max(pr.lastCountedPeriod, over)
 		}
 	}
 	if outcome == pod.ProbeUnknown {
@@ -176,15 +176,15 @@ func (pr *probe) note(outcome pod.ProbeResult, began, ended time.Time) (changed,
 	}
 	pr.succeeded = pr.succeeded || outcome == pod.ProbeSucceeded
 	if pr.last != outcome {
-		pr.last, pr.row = outcome, 0
+		pr.last, pr.resultRun = outcome, 0
 	}
 	if counts {
-		pr.row++
+		pr.resultRun++
 	}
-	if outcome == pod.ProbeFailed && pr.row < pr.failures || outcome == pod.ProbeSucceeded && pr.row < pr.successes {
+	if outcome == pod.ProbeFailed && pr.resultRun < pr.failureThreshold || outcome == pod.ProbeSucceeded && pr.resultRun < pr.successThreshold {
 		return false, tell
 	}
-	pr.held = pr.kind == startup || pr.kind == liveness && outcome == pod.ProbeFailed
+	pr.stopped = pr.kind == startup || pr.kind == liveness && outcome == pod.ProbeFailed
 	changed = pr.result != outcome
 	pr.result = outcome
 	return changed, tell || changed // what follows from a failure has it in the events

@@ -49,24 +49,24 @@ type Config struct {
 
 // Prober runs the probes of all pods. Create it with New, then Run.
 type Prober struct {
-	cfg     Config
-	log     *slog.Logger
-	metrics *metrics
-	gate    *gate
-	kept    *kept
-	// begun distinguishes containers that were started before this podd.
-	begun time.Time
-	// ask runs a probe's handler once; a field for tests in simulated time.
-	ask func(ctx context.Context, j job) answer
+	cfg        Config
+	log        *slog.Logger
+	metrics    *metrics
+	gate       *gate
+	checkpoint *resultCheckpoint
+	// startedAt distinguishes containers that were started before this podd.
+	startedAt time.Time
+	// runHandler runs a probe's handler once; a field for tests in simulated time.
+	runHandler func(ctx context.Context, j job) attemptResult
 
-	idle chan run    // unbuffered: from the loop to goroutines that wait for work
-	poke wake.Signal // the queue's head may have changed
+	idle chan probeRun // unbuffered: from the loop to goroutines that wait for work
+	poke wake.Signal   // the queue's head may have changed
 
-	mu     sync.Mutex // guards what follows and all that hangs on it
-	pods   map[pod.UID]*probedPod
-	queue  queue
-	spread map[time.Duration]int // how many probes of a period were spread
-	busy   bool                  // exec probes are more than the machine should bear
+	mu           sync.Mutex // guards what follows and all that hangs on it
+	pods         map[pod.UID]*probedPod
+	queue        queue
+	spread       map[time.Duration]int // how many probes of a period were spread
+	execOverload bool                  // exec probes are more than the machine should bear
 }
 
 // New returns a prober that runs nothing until Run. It reads what an earlier podd
@@ -77,10 +77,10 @@ func New(cfg Config) *Prober {
 	}
 	p := &Prober{
 		cfg: cfg, log: cfg.Log, metrics: newMetrics(cfg.Metrics, cfg.PerProbe), gate: newGate(2 * runtime.NumCPU()),
-		kept: loadKept(cfg.StateDir, cfg.Log), begun: time.Now(), idle: make(chan run), poke: wake.New(),
+		checkpoint: loadCheckpoint(cfg.StateDir, cfg.Log), startedAt: time.Now(), idle: make(chan probeRun), poke: wake.New(),
 		pods: make(map[pod.UID]*probedPod), spread: make(map[time.Duration]int),
 	}
-	p.ask = newHandlers(cfg.Execer, p.gate).ask
+	p.runHandler = newHandlers(cfg.Execer, p.gate).run
 	return p
 }
 
@@ -89,11 +89,11 @@ func New(cfg Config) *Prober {
 func (p *Prober) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { p.kept.run(ctx, p.snapshot) })
+	wg.Go(func() { p.checkpoint.run(ctx, p.snapshot) })
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		if wait, some := p.fire(ctx, &wg); some {
+		if wait, some := p.startDue(ctx, &wg); some {
 			timer.Reset(wait)
 		} else {
 			timer.Stop()
@@ -107,48 +107,48 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// fire starts the runs that are due, each in an idle goroutine: a target that hangs
+// startDue starts the runs that are due, each in an idle goroutine: a target that hangs
 // delays no other. It returns the time until the next one is due.
-func (p *Prober) fire(ctx context.Context, wg *sync.WaitGroup) (wait time.Duration, some bool) {
+func (p *Prober) startDue(ctx context.Context, wg *sync.WaitGroup) (wait time.Duration, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	for len(p.queue) > 0 {
 		next := p.queue[0]
 		if wait := next.due.Sub(now); wait > 0 {
-			return wait + ahead(next.due), true
+			return wait + untilAligned(next.due), true
 		}
 		p.queue.remove(next)
 		runCtx, cancel := context.WithCancel(ctx)
 		next.cancel = cancel
 		job := next.job()
-		r := run(func() {
-			p.run(runCtx, next, job)
+		r := probeRun(func() {
+			p.runProbe(runCtx, next, job)
 			cancel()
 		})
 		select {
 		case p.idle <- r: // somebody has nothing to do
 		default:
-			wg.Go(func() { p.work(ctx, r) })
+			wg.Go(func() { p.runWorker(ctx, r) })
 		}
 	}
 	return 0, false
 }
 
-// run is one run that is due, passed from one goroutine to another.
-type run func()
+// probeRun is one run that is due, passed from one goroutine to another.
+type probeRun func()
 
-// idleFor is how long a goroutine waits for another run: a new one would have to
+// workerIdleTimeout is how long a goroutine waits for another run: a new one would have to
 // grow its stack each time, which costs a tenth of a probe.
-const idleFor = 2 * time.Second
+const workerIdleTimeout = 2 * time.Second
 
-// work does runs, one after another, until no run has come for a while.
-func (p *Prober) work(ctx context.Context, r run) {
-	timer := time.NewTimer(idleFor)
+// runWorker does runs, one after another, until no run has come for a while.
+func (p *Prober) runWorker(ctx context.Context, r probeRun) {
+	timer := time.NewTimer(workerIdleTimeout)
 	defer timer.Stop()
 	for {
 		r()
-		timer.Reset(idleFor)
+		timer.Reset(workerIdleTimeout)
 		select {
 		case r = <-p.idle:
 		case <-timer.C:
@@ -159,14 +159,14 @@ func (p *Prober) work(ctx context.Context, r run) {
 	}
 }
 
-// grid aligns the runs that are due at about the same time: waking up costs more than
+// wakeAlignment aligns the runs that are due at about the same time: waking up costs more than
 // some probes do.
-const grid = 10 * time.Millisecond
+const wakeAlignment = 10 * time.Millisecond
 
-// ahead is the time from t to the next line of the grid.
-func ahead(t time.Time) time.Duration {
-	if past := t.Sub(t.Truncate(grid)); past > 0 {
-		return grid - past
+// untilAligned is the time from t to the next line of the grid.
+func untilAligned(t time.Time) time.Duration {
+	if past := t.Sub(t.Truncate(wakeAlignment)); past > 0 {
+		return wakeAlignment - past
 	}
 	return 0
 }

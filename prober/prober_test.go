@@ -109,11 +109,11 @@ func TestALivenessProbeKillsNoSoonerThanUpstream(t *testing.T) {
 func TestOneSuccessBetweenFailuresStartsTheCountAnew(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		n := 0
-		b.by(func(context.Context, job) answer {
+		b.by(func(context.Context, job) attemptResult {
 			if n++; n == 3 {
-				return answer{verdict: success}
+				return attemptResult{verdict: success}
 			}
-			return answer{verdict: failure}
+			return attemptResult{verdict: failure}
 		})
 		b.sync(aPod("a", nil, nil, every(1)), "a1")
 		b.at(5 * sec)
@@ -195,11 +195,11 @@ func TestAStartupProbeThatHangsTakesNoLongerThanItsFieldsPromise(t *testing.T) {
 		{10, 10, 1, false, 10 * sec},
 	} {
 		inBubble(t, func(b *bench) {
-			b.by(func(_ context.Context, j job) answer {
+			b.by(func(_ context.Context, j job) attemptResult {
 				if c.hangs {
 					time.Sleep(j.timeout)
 				}
-				return answer{verdict: failure, message: "down"}
+				return attemptResult{verdict: failure, message: "down"}
 			})
 			b.sync(aPod("a", with(every(c.period), func(p *v1.Probe) { p.TimeoutSeconds, p.FailureThreshold = c.timeout, c.threshold }), nil, nil), "a1")
 			b.at(c.want - millis)
@@ -219,11 +219,11 @@ func TestAStartupProbeThatHangsTakesNoLongerThanItsFieldsPromise(t *testing.T) {
 // longer than a period.
 func TestEachFailureOfALivenessProbeCounts(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.by(func(context.Context, job) answer {
+		b.by(func(context.Context, job) attemptResult {
 			if time.Since(b.begun) < 15*sec {
 				time.Sleep(15 * sec)
 			}
-			return answer{verdict: failure}
+			return attemptResult{verdict: failure}
 		})
 		b.sync(aPod("a", nil, nil, with(every(10), func(p *v1.Probe) { p.TimeoutSeconds = 15 })), "a1")
 		b.at(29 * sec)
@@ -282,7 +282,7 @@ func TestFastProbesEnd(t *testing.T) {
 		p := aPod("a", nil, every(10), with(every(10), func(p *v1.Probe) { p.FailureThreshold = 1000 }))
 		p.Annotations = map[string]string{pod.AnnotationProbeUntilSuccess: "1s"}
 		b.sync(p, "a1")
-		b.at(paceFor + 101*sec)
+		b.at(maxFastTime + 101*sec)
 		if got := len(b.ran("Readiness a1")); got != 611 {
 			t.Errorf("got %d runs of readiness, want one a second for 600 s and ten more", got)
 		}
@@ -307,7 +307,7 @@ func TestFastProbesOfAllPodsShareTheNodesBudget(t *testing.T) {
 		}
 		b.at(seconds * sec)
 		const ordinary = pods * (seconds/10 + 2) // with the first, and that at one second of age
-		most := int((budget.AtOnce+seconds*budget.Share)/(30*time.Millisecond)) + 1
+		most := int((budget.Burst+seconds*budget.Rate)/(30*time.Millisecond)) + 1
 		got := 0
 		for i := range pods {
 			got += len(b.ran(fmt.Sprint("Readiness c", i)))
@@ -320,7 +320,9 @@ func TestFastProbesOfAllPodsShareTheNodesBudget(t *testing.T) {
 
 func TestAProbeThatCannotBeRunIsTriedThreeTimesAndCountsNeitherWay(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.by(func(context.Context, job) answer { return answer{verdict: unknown, err: errors.New("no such command")} })
+		b.by(func(context.Context, job) attemptResult {
+			return attemptResult{verdict: unknown, err: errors.New("no such command")}
+		})
 		b.sync(aPod("a", nil, nil, every(1)), "a1")
 		b.at(10 * sec)
 		b.expect("a", "web", pod.Probes{ContainerID: "a1"})
@@ -339,9 +341,9 @@ func TestAProbeThatCannotBeRunIsTriedThreeTimesAndCountsNeitherWay(t *testing.T)
 // timeout would be three timeouts.
 func TestRetriesStayWithinTheTimeout(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.by(func(_ context.Context, j job) answer {
+		b.by(func(_ context.Context, j job) attemptResult {
 			time.Sleep(min(j.timeout, 700*millis))
-			return answer{verdict: unknown, err: errors.New("broken")}
+			return attemptResult{verdict: unknown, err: errors.New("broken")}
 		})
 		b.sync(aPod("a", nil, nil, every(10)), "a1")
 		b.at(15 * sec)
@@ -351,16 +353,16 @@ func TestRetriesStayWithinTheTimeout(t *testing.T) {
 
 func TestAProbeThatHangsDelaysNoOther(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.by(func(ctx context.Context, j job) answer {
+		b.by(func(ctx context.Context, j job) attemptResult {
 			if j.containerID == "hung" {
 				select {
 				case <-time.After(j.timeout):
-					return answer{verdict: failure, message: "timeout"}
+					return attemptResult{verdict: failure, message: "timeout"}
 				case <-ctx.Done():
-					return answer{verdict: unknown, err: ctx.Err()}
+					return attemptResult{verdict: unknown, err: ctx.Err()}
 				}
 			}
-			return answer{verdict: success}
+			return attemptResult{verdict: success}
 		})
 		b.sync(aPod("h", nil, nil, with(every(1), func(p *v1.Probe) { p.TimeoutSeconds = 60 })), "hung")
 		b.sync(aPod("a", nil, every(1), nil), "a1")
@@ -393,9 +395,9 @@ func TestWhileAPodTerminatesOnlyReadinessGoesOn(t *testing.T) {
 // TestTerminationBreaksOffALivenessRun: its failure is nobody's any more.
 func TestTerminationBreaksOffALivenessRun(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.by(func(ctx context.Context, _ job) answer {
+		b.by(func(ctx context.Context, _ job) attemptResult {
 			<-ctx.Done()
-			return answer{verdict: failure, message: "killed"}
+			return attemptResult{verdict: failure, message: "killed"}
 		})
 		p := aPod("a", nil, nil, with(every(1), func(p *v1.Probe) { p.FailureThreshold = 1 }))
 		b.sync(p, "a1")
@@ -416,11 +418,11 @@ func TestAFlappingProbeFillsNoLog(t *testing.T) {
 		b := newBench(t, "")
 		b.log = slog.New(slog.NewTextHandler(&log, nil))
 		n := 0
-		b.by(func(context.Context, job) answer {
+		b.by(func(context.Context, job) attemptResult {
 			if n++; n%2 == 0 {
-				return answer{verdict: failure}
+				return attemptResult{verdict: failure}
 			}
-			return answer{verdict: success}
+			return attemptResult{verdict: success}
 		})
 		b.sync(aPod("a", nil, with(every(1), func(p *v1.Probe) { p.FailureThreshold = 1 }), nil), "a1")
 		b.at(3600 * sec)

@@ -26,7 +26,7 @@ func TestAfterARestartOfPoddProbesAreSpreadOverTheirPeriod(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for id, runs := range b.runs {
-			if len(runs) != 3 || runs[1]-runs[0] > 10*sec+grid || runs[1]-runs[0] < 10*sec-grid {
+			if len(runs) != 3 || runs[1]-runs[0] > 10*sec+wakeAlignment || runs[1]-runs[0] < 10*sec-wakeAlignment {
 				t.Fatalf("%s: got runs at %v, want three, a period apart", id, runs)
 			}
 			perSecond[runs[0].Truncate(sec)]++
@@ -48,11 +48,11 @@ func TestReadinessSurvivesARestartOfPodd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began = time.Now()
 		b := newBench(t, dir)
-		b.by(func(_ context.Context, j job) answer {
+		b.by(func(_ context.Context, j job) attemptResult {
 			if j.containerID == "r1" {
-				return answer{verdict: success}
+				return attemptResult{verdict: success}
 			}
-			return answer{verdict: failure}
+			return attemptResult{verdict: failure}
 		})
 		b.sync(ready, "r1")
 		b.sync(unready, "u1")
@@ -65,11 +65,11 @@ func TestReadinessSurvivesARestartOfPodd(t *testing.T) {
 		again := func(p *v1.Pod, id string) {
 			b.Sync(p, "10.0.0.1", []pod.ProbeTarget{{Container: &p.Spec.Containers[0], ContainerID: id, StartedAt: began.Add(-sec)}}, false)
 		}
-		b.by(func(_ context.Context, j job) answer {
+		b.by(func(_ context.Context, j job) attemptResult {
 			if j.containerID == "u1" {
-				return answer{verdict: success}
+				return attemptResult{verdict: success}
 			}
-			return answer{verdict: failure, message: "down"}
+			return attemptResult{verdict: failure, message: "down"}
 		})
 		again(ready, "r1")
 		again(unready, "u1")

@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// tries is the number of attempts within one run of a probe that could not be run.
-const tries = 3
+// maxAttempts is the number of attempts within one run of a probe that could not be run.
+const maxAttempts = 3
 
 // Reasons of events, upstream's (pkg/kubelet/events).
 const (
@@ -30,15 +30,15 @@ const (
 	unknown verdict = "unknown"
 )
 
-// answer is the outcome of one attempt. If err is set, the probe could not be run, which
+// attemptResult is the outcome of one attempt. If err is set, the probe could not be run, which
 // counts neither as a success nor as a failure, whatever the verdict.
-type answer struct {
+type attemptResult struct {
 	verdict verdict
 	message string
 	err     error
 }
 
-func (a answer) outcome() pod.ProbeResult {
+func (a attemptResult) outcome() pod.ProbeResult {
 	switch {
 	case a.err != nil:
 		return pod.ProbeUnknown
@@ -67,27 +67,27 @@ func (pr *probe) job() job {
 	}
 }
 
-// run is one run of a probe, from the handler to the next due time.
-func (p *Prober) run(ctx context.Context, pr *probe, j job) {
+// runProbe is one run of a probe, from the handler to the next due time.
+func (p *Prober) runProbe(ctx context.Context, pr *probe, j job) {
 	began := time.Now()
-	a := p.askWithRetries(ctx, j)
+	a := p.runWithRetries(ctx, j)
 	ended := time.Now()
 
 	p.mu.Lock()
 	pr.cancel = nil
-	if pr.held || ctx.Err() != nil { // stopped, and nobody's
+	if pr.stopped || ctx.Err() != nil { // stopped, and nobody's
 		p.mu.Unlock()
 		return
 	}
 	outcome := a.outcome()
-	pr.rows.observe(outcome, ended.Sub(began))
-	changed, tell := pr.note(outcome, began, ended)
-	level := pr.flipLevel(changed, ended)
-	if !pr.held {
+	pr.metrics.observe(outcome, ended.Sub(began))
+	changed, tell := pr.applyOutcome(outcome, began, ended)
+	level := pr.changeLogLevel(changed, ended)
+	if !pr.stopped {
 		wanted, otherwise := pr.next(began, ended)
 		pr.due = wanted
 		if wanted.Before(otherwise) {
-			pr.due = p.cfg.Budget.Place(pr.action(), wanted, otherwise)
+			pr.due = p.cfg.Budget.Reserve(pr.action(), wanted, otherwise)
 		}
 		p.enqueueLocked(pr)
 	}
@@ -97,7 +97,7 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 	p.mu.Unlock()
 
 	if tell {
-		p.tell(j, a)
+		p.recordEvent(j, a)
 	}
 	if changed {
 		p.log.Log(ctx, level, "probe result changed", "pod", j.pod.Namespace+"/"+j.pod.Name, "uid", j.pod.UID,
@@ -106,14 +106,14 @@ func (p *Prober) run(ctx context.Context, pr *probe, j job) {
 	}
 }
 
-// flipLevel is the level at which a change is logged: one that follows another within
+// changeLogLevel is the level at which a change is logged: one that follows another within
 // a minute is noise.
-func (pr *probe) flipLevel(changed bool, now time.Time) slog.Level {
+func (pr *probe) changeLogLevel(changed bool, now time.Time) slog.Level {
 	if !changed {
 		return slog.LevelDebug
 	}
-	last := pr.flipped
-	pr.flipped = now
+	last := pr.lastChange
+	pr.lastChange = now
 	if now.Sub(last) < time.Minute {
 		return slog.LevelDebug
 	}
@@ -125,26 +125,26 @@ func (pr *probe) flipLevel(changed bool, now time.Time) slog.Level {
 func (p *Prober) changedLocked(pr *probe, now time.Time) {
 	p.publishLocked(pr.c.pod)
 	if pr.kind == startup {
-		p.armLocked(pr.c, now)
-		p.execRateLocked()
+		p.enqueueReadyLocked(pr.c, now)
+		p.updateExecRateLocked()
 	}
 }
 
-// askWithRetries runs the handler, and retries if it could not be run and there is
+// runWithRetries runs the handler, and retries if it could not be run and there is
 // time left.
-func (p *Prober) askWithRetries(ctx context.Context, j job) answer {
+func (p *Prober) runWithRetries(ctx context.Context, j job) attemptResult {
 	deadline := time.Now().Add(j.timeout)
 	for i := 1; ; i++ {
-		a := p.ask(ctx, j)
+		a := p.runHandler(ctx, j)
 		j.timeout = time.Until(deadline)
-		if a.err == nil || i == tries || j.timeout <= 0 || ctx.Err() != nil {
+		if a.err == nil || i == maxAttempts || j.timeout <= 0 || ctx.Err() != nil {
 			return a
 		}
 	}
 }
 
-// tell emits the event of a run that did not simply succeed.
-func (p *Prober) tell(j job, a answer) {
+// recordEvent emits the event of a run that did not simply succeed.
+func (p *Prober) recordEvent(j job, a attemptResult) {
 	var reason, message string
 	switch {
 	case a.err != nil:

@@ -27,9 +27,9 @@ type container struct {
 	spec      *v1.Container
 	id        string
 	startedAt time.Time // on the prober's own clock
-	// found: it was started before this podd.
-	found  bool
-	probes [kinds]*probe
+	// preexisting: it was started before this podd.
+	preexisting bool
+	probes      [kinds]*probe
 }
 
 // started says that the other probes need not wait for a startup probe.
@@ -61,41 +61,41 @@ func (p *Prober) Sync(spec *v1.Pod, podIP string, targets []pod.ProbeTarget, ter
 	changed := false
 	for _, c := range pp.containers {
 		if !slices.ContainsFunc(targets, func(t pod.ProbeTarget) bool { return t.ContainerID == c.id && t.Container.Name == c.spec.Name }) {
-			p.dropLocked(c)
+			p.removeContainerLocked(c)
 			changed = true
 		}
 	}
 	for i := range targets {
-		if p.targetLocked(pp, &targets[i]) {
+		if p.addContainerLocked(pp, &targets[i]) {
 			changed = true
 		}
 	}
 	if terminating && !pp.terminating {
 		pp.terminating = true
-		p.endProbesLocked(pp)
+		p.stopForTerminationLocked(pp)
 		changed = true
 	}
 	if changed {
 		p.publishLocked(pp)
-		p.execRateLocked()
+		p.updateExecRateLocked()
 	}
 }
 
-// targetLocked adds a container, unless it is known already.
-func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
+// addContainerLocked adds a container, unless it is known already.
+func (p *Prober) addContainerLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 	if known := pp.containers[t.Container.Name]; known != nil {
 		known.spec = t.Container
 		return false
 	}
 	now := time.Now()
-	c := &container{pod: pp, spec: t.Container, id: t.ContainerID, startedAt: pod.Happened(t.StartedAt, now)}
+	c := &container{pod: pp, spec: t.Container, id: t.ContainerID, startedAt: pod.WithMonotonic(t.StartedAt, now)}
 	if c.startedAt.IsZero() {
 		c.startedAt = now
 	}
-	c.found = c.startedAt.Before(p.begun)
+	c.preexisting = c.startedAt.Before(p.startedAt)
 	pace, _ := pod.ProbeUntilSuccess(pp.spec) // whoever reads manifests says what is wrong with it
-	results := p.kept.take(pp.spec.UID, t.Container.Name, t.ContainerID)
-	if t.Container.StartupProbe != nil && results.Startup == pod.ProbeUnknown && shownStarted(pp.spec, t) {
+	results := p.checkpoint.takeRestored(pp.spec.UID, t.Container.Name, t.ContainerID)
+	if t.Container.StartupProbe != nil && results.Startup == pod.ProbeUnknown && reportedStarted(pp.spec, t) {
 		results.Startup = pod.ProbeSucceeded
 	}
 	some := false
@@ -106,61 +106,61 @@ func (p *Prober) targetLocked(pp *probedPod, t *pod.ProbeTarget) (added bool) {
 		}
 		some = true
 		pr := newProbe(k, spec, c, pace)
-		pr.rows = p.metrics.rows(pp.spec, t.Container.Name, k)
-		pr.remember(results)
+		pr.metrics = p.metrics.forProbe(pp.spec, t.Container.Name, k)
+		pr.restore(results)
 		c.probes[k] = pr
 	}
 	if !some {
 		return false
 	}
 	pp.containers[t.Container.Name] = c
-	p.armLocked(c, now)
+	p.enqueueReadyLocked(c, now)
 	return true
 }
 
-// shownStarted says that the apiserver shows a container as started. Its startup probe has
+// reportedStarted says that the apiserver shows a container as started. Its startup probe has
 // succeeded, if only for the kubelet that podd has replaced, and does not run again.
-func shownStarted(p *v1.Pod, t *pod.ProbeTarget) bool {
+func reportedStarted(p *v1.Pod, t *pod.ProbeTarget) bool {
 	s := pod.ContainerStatus(&p.Status, t.Container.Name)
 	return s != nil && pod.RuntimeID(s.ContainerID) == t.ContainerID && s.Started != nil && *s.Started
 }
 
-// remember restores what an earlier podd saved of this container.
-func (pr *probe) remember(r pod.Probes) {
+// restore restores what an earlier podd saved of this container.
+func (pr *probe) restore(r pod.Probes) {
 	pr.result = [...]pod.ProbeResult{r.Startup, r.Ready, r.Live}[pr.kind]
 	pr.succeeded = pr.result == pod.ProbeSucceeded
-	pr.held = pr.kind == startup && pr.result != pod.ProbeUnknown || pr.kind == liveness && pr.result == pod.ProbeFailed
+	pr.stopped = pr.kind == startup && pr.result != pod.ProbeUnknown || pr.kind == liveness && pr.result == pod.ProbeFailed
 }
 
-// armLocked queues the probes of a container that may run now and are not queued yet.
-func (p *Prober) armLocked(c *container, now time.Time) {
+// enqueueReadyLocked queues the probes of a container that may run now and are not queued yet.
+func (p *Prober) enqueueReadyLocked(c *container, now time.Time) {
 	for k, pr := range c.probes {
 		switch {
-		case pr == nil || pr.held || pr.index >= 0 || pr.cancel != nil:
+		case pr == nil || pr.stopped || pr.index >= 0 || pr.cancel != nil:
 			continue
 		case kind(k) != startup && !c.started(), kind(k) != readiness && c.pod.terminating:
 			continue
 		}
 		spread := -1.0
-		if c.found && !(c.probes[startup] != nil && c.probes[startup].succeeded && pr.result == pod.ProbeUnknown) {
+		if c.preexisting && !(c.probes[startup] != nil && c.probes[startup].succeeded && pr.result == pod.ProbeUnknown) {
 			p.spread[pr.period]++
 			_, spread = math.Modf(float64(p.spread[pr.period]) * math.Phi)
 		}
-		pr.begin(now, spread)
+		pr.scheduleFirst(now, spread)
 		p.enqueueLocked(pr)
 	}
 }
 
-// dropLocked stops a container's probes and forgets it.
-func (p *Prober) dropLocked(c *container) {
+// removeContainerLocked stops a container's probes and forgets it.
+func (p *Prober) removeContainerLocked(c *container) {
 	for _, pr := range c.probes {
 		p.stopLocked(pr)
 	}
 	delete(c.pod.containers, c.spec.Name)
 }
 
-// endProbesLocked stops the probes that must not run while a pod terminates.
-func (p *Prober) endProbesLocked(pp *probedPod) {
+// stopForTerminationLocked stops the probes that must not run while a pod terminates.
+func (p *Prober) stopForTerminationLocked(pp *probedPod) {
 	for _, c := range pp.containers {
 		p.stopLocked(c.probes[startup])
 		p.stopLocked(c.probes[liveness])
@@ -173,7 +173,7 @@ func (p *Prober) stopLocked(pr *probe) {
 	if pr == nil {
 		return
 	}
-	pr.held = true
+	pr.stopped = true
 	p.queue.remove(pr)
 	if pr.cancel != nil {
 		pr.cancel()
@@ -193,7 +193,7 @@ func (p *Prober) publishLocked(pp *probedPod) {
 		results[name] = r
 	}
 	pp.results = results
-	p.kept.changed(pp.spec.UID)
+	p.checkpoint.markDirty(pp.spec.UID)
 }
 
 // Results are the current results of a pod's containers; nil for a pod without
@@ -212,13 +212,13 @@ func (p *Prober) Results(uid pod.UID) pod.ProbeResults {
 func (p *Prober) snapshot(uid pod.UID) pod.ProbeResults { return p.Results(uid) }
 
 // Retain removes what an earlier podd saved of pods that are not named: they are gone.
-func (p *Prober) Retain(keep map[pod.UID]bool) { p.kept.retain(keep) }
+func (p *Prober) Retain(keep map[pod.UID]bool) { p.checkpoint.retain(keep) }
 
 // Forget removes everything of a removed pod: runs, results, saved results and metrics.
 // An unknown pod is no error.
 func (p *Prober) Forget(uid pod.UID) {
 	p.forget(uid)
-	p.kept.forgotten(uid) // without the lock: a slow disk delays no probe
+	p.checkpoint.remove(uid) // without the lock: a slow disk delays no probe
 }
 
 func (p *Prober) forget(uid pod.UID) {
@@ -229,7 +229,7 @@ func (p *Prober) forget(uid pod.UID) {
 		return
 	}
 	for _, c := range pp.containers {
-		p.dropLocked(c)
+		p.removeContainerLocked(c)
 	}
 	delete(p.pods, uid)
 	namesake := false // an edited manifest's next generation has the same name
@@ -237,21 +237,21 @@ func (p *Prober) forget(uid pod.UID) {
 		namesake = namesake || other.spec.Namespace == pp.spec.Namespace && other.spec.Name == pp.spec.Name
 	}
 	p.metrics.forget(pp.spec, namesake)
-	p.execRateLocked()
+	p.updateExecRateLocked()
 }
 
 // execCost is the processor time of one exec probe, with containerd, its shim and
 // runc: 20 ms by their clocks, which miss some processes that exit quickly.
 const execCost = 30 * time.Millisecond
 
-// execRateLocked determines how many commands the probes run per second, and warns if
+// updateExecRateLocked determines how many commands the probes run per second, and warns if
 // they take more than a tenth of the machine (kubernetes/kubernetes#82440).
-func (p *Prober) execRateLocked() {
+func (p *Prober) updateExecRateLocked() {
 	rate, commands := 0.0, 0
 	for _, pp := range p.pods {
 		for _, c := range pp.containers {
 			for _, pr := range c.probes {
-				if pr != nil && pr.spec.Exec != nil && !pr.held {
+				if pr != nil && pr.spec.Exec != nil && !pr.stopped {
 					rate += 1 / pr.period.Seconds()
 					commands++
 				}
@@ -261,17 +261,17 @@ func (p *Prober) execRateLocked() {
 	p.metrics.execRate.Set(rate)
 	bearable := 0.1 * float64(runtime.NumCPU()) / execCost.Seconds()
 	switch {
-	case !p.busy && rate > bearable:
-		p.busy = true
+	case !p.execOverload && rate > bearable:
+		p.execOverload = true
 		p.log.Warn("exec probes take more than a tenth of this machine: each starts a process in its container; "+
 			"httpGet, tcpSocket and grpc probes cost next to nothing, longer periods less",
 			"probes", commands, "per_second", math.Round(rate*10)/10, "bearable_per_second", math.Round(bearable*10)/10)
-	case p.busy && rate < 0.8*bearable:
-		p.busy = false
+	case p.execOverload && rate < 0.8*bearable:
+		p.execOverload = false
 		p.log.Info("exec probes take less than a tenth of this machine again", "per_second", math.Round(rate*10)/10)
 	}
 	over := 0.0
-	if p.busy {
+	if p.execOverload {
 		over = 1
 	}
 	p.metrics.execOver.Set(over)

@@ -51,7 +51,7 @@ func (s *Server) handler(a api) http.Handler {
 		}
 	}
 	mux.Handle("/", readOnly(http.HandlerFunc(http.NotFound)))
-	return s.metrics.count(a.name, s.paths, promptBody(wrap(mux, a.guard)))
+	return s.metrics.count(a.name, s.paths, limitBodyTime(wrap(mux, a.guard)))
 }
 
 func wrap(h http.Handler, all []middleware) http.Handler {
@@ -76,16 +76,16 @@ func firstWords(all []api) map[string]bool {
 	return words
 }
 
-// door returns the door that the API's connections pass through. It is nil for the socket,
+// newLimiter returns the door that the API's connections pass through. It is nil for the socket,
 // which only root can open.
-func (a api) door() *door {
+func (a api) newLimiter() *connLimiter {
 	switch {
 	case a.network == "unix":
 		return nil
 	case a.tls != nil:
-		return newDoor(kubeletBounds)
+		return newConnLimiter(kubeletConnLimits)
 	}
-	return newDoor(localBounds)
+	return newConnLimiter(localConnLimits)
 }
 
 func (a api) listen() (net.Listener, error) {

@@ -15,7 +15,7 @@ import (
 // saves the memory and the open files of a container's processes as an archive on this node.
 func (s *Server) checkpointGroup() group {
 	return group{middleware: []middleware{postOnly, noBody}, routes: []route{
-		{"/checkpoint/{namespace}/{pod}/{container}", s.stream(s.bounded(s.slow(s.checkpoint)))},
+		{"/checkpoint/{namespace}/{pod}/{container}", s.stream(s.limitSessions(s.deferWriteDeadline(s.checkpoint)))},
 	}}
 }
 

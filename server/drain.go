@@ -19,10 +19,10 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	if err := s.limit(w, writeTimeout); err != nil {
+	if err := s.setWriteDeadline(w, writeTimeout); err != nil {
 		s.log.Debug("cannot set the deadline of a response", "error", err)
 	}
-	s.json(w, r, Drained{true})
+	s.respondJSON(w, r, Drained{true})
 	if http.NewResponseController(w).Flush() == nil {
 		<-r.Context().Done()
 	}

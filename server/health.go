@@ -43,14 +43,14 @@ const checkTimeout = 2 * time.Second
 // the check can report what it waited for.
 const checkDeadline = checkTimeout - 250*time.Millisecond
 
-type health struct{ checks []*running }
+type health struct{ checks []*checkRunner }
 
-// running is a check that runs at most once at a time.
-type running struct {
+// checkRunner is a check that runs at most once at a time.
+type checkRunner struct {
 	Check
 
-	mu  sync.Mutex
-	now *run
+	mu      sync.Mutex
+	current *run
 }
 
 type run struct {
@@ -59,29 +59,29 @@ type run struct {
 }
 
 func newHealth(checks []Check) *health {
-	h := &health{checks: []*running{{Check: Check{Name: "ping", Level: Live, Func: func(context.Context) error { return nil }}}}}
+	h := &health{checks: []*checkRunner{{Check: Check{Name: "ping", Level: Live, Func: func(context.Context) error { return nil }}}}}
 	for _, c := range checks {
-		h.checks = append(h.checks, &running{Check: c})
+		h.checks = append(h.checks, &checkRunner{Check: c})
 	}
 	return h
 }
 
 // result joins the current run, or starts one.
-func (r *running) result(ctx context.Context) error {
+func (r *checkRunner) result(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)
 	defer stop()
 	r.mu.Lock()
-	now := r.now
+	now := r.current
 	if now == nil {
 		now = &run{done: make(chan struct{})}
-		r.now = now
+		r.current = now
 		// The run outlives this request, because other requests may wait for it too.
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkDeadline)
 		go func() {
 			defer cancel()
 			now.err = r.Func(own)
 			r.mu.Lock()
-			r.now = nil
+			r.current = nil
 			r.mu.Unlock()
 			close(now.done)
 		}()
@@ -99,7 +99,7 @@ func (r *running) result(ctx context.Context) error {
 // checks of the given level and above, and each check at its name below the path.
 func (h *health) endpoint(name string, least Level) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var checks []*running
+		var checks []*checkRunner
 		one := strings.Trim(strings.TrimPrefix(r.URL.Path, "/"+name), "/")
 		for _, c := range h.checks {
 			if one == "" && c.Level >= least && !slices.Contains(r.URL.Query()["exclude"], c.Name) || c.Name == one {
@@ -114,7 +114,7 @@ func (h *health) endpoint(name string, least Level) http.Handler {
 	})
 }
 
-func (h *health) answer(w http.ResponseWriter, r *http.Request, name string, checks []*running) {
+func (h *health) answer(w http.ResponseWriter, r *http.Request, name string, checks []*checkRunner) {
 	results := make([]error, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {

@@ -36,7 +36,7 @@ type Volume struct {
 // volumes responds with the volumes of the pod ?uid. The list is empty before a Runtime is
 // attached.
 func (s *Server) volumes(w http.ResponseWriter, r *http.Request) {
-	p := s.podOf(w, r)
+	p := s.podByUID(w, r)
 	if p == nil {
 		return
 	}
@@ -44,13 +44,13 @@ func (s *Server) volumes(w http.ResponseWriter, r *http.Request) {
 	if runtime, err := s.attachedRuntime(); err == nil {
 		all = append(all, runtime.Volumes(p)...)
 	}
-	s.json(w, r, Volumes{all})
+	s.respondJSON(w, r, Volumes{all})
 }
 
 // inspect responds with what podd gave the runtime for the pod ?uid, or for one ?container of
 // it.
 func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
-	p := s.podOf(w, r)
+	p := s.podByUID(w, r)
 	if p == nil {
 		return
 	}
@@ -72,12 +72,12 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	default:
-		s.json(w, r, answer)
+		s.respondJSON(w, r, answer)
 	}
 }
 
-// podOf returns the pod ?uid. If there is none, it writes the error response and returns nil.
-func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
+// podByUID returns the pod ?uid. If there is none, it writes the error response and returns nil.
+func (s *Server) podByUID(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	uid := r.URL.Query().Get("uid")
 	for _, p := range s.config.Pods.Pods() {
 		if string(p.UID) == uid {

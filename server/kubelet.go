@@ -60,15 +60,15 @@ var kubeletPaths = []kubeletPath{
 // Access to one of them is enough.
 func KubeletSubresources(path string) []string {
 	for _, p := range kubeletPaths {
-		if below(path, p.path) {
+		if isUnderPath(path, p.path) {
 			return p.subresources
 		}
 	}
 	return []string{"proxy"}
 }
 
-// below says that a path is another one, or below it.
-func below(path, above string) bool {
+// isUnderPath says that a path is another one, or below it.
+func isUnderPath(path, above string) bool {
 	rest, ok := strings.CutPrefix(path, above)
 	return ok && (rest == "" || rest[0] == '/')
 }

@@ -292,7 +292,7 @@ func TestEveryRouteOfTheKubeletHasARowOfItsSubresources(t *testing.T) {
 			if !method {
 				path = r.pattern
 			}
-			if path != "/" && !slices.ContainsFunc(kubeletPaths, func(p kubeletPath) bool { return below(path, p.path) }) {
+			if path != "/" && !slices.ContainsFunc(kubeletPaths, func(p kubeletPath) bool { return isUnderPath(path, p.path) }) {
 				t.Errorf("%s has no row in kubeletPaths", r.pattern)
 			}
 		}

@@ -83,8 +83,8 @@ func parseLogQuery(values url.Values) (*logQuery, error) {
 	return q, nil
 }
 
-// optional reports whether a query asks for only a part of the journal.
-func (q *logQuery) optional() bool {
+// hasOptions reports whether a query asks for only a part of the journal.
+func (q *logQuery) hasOptions() bool {
 	return !q.since.IsZero() || !q.until.IsZero() || q.lines != nil || q.boot != nil || q.pattern != ""
 }
 
@@ -97,7 +97,7 @@ func (q *logQuery) check(root *os.Root) error {
 		return fmt.Errorf("query: Invalid value: %q: cannot specify a file and service", append(q.files, q.services...))
 	case len(q.files) > 1:
 		return fmt.Errorf("query: Invalid value: %q: cannot specify more than one file", q.files)
-	case len(q.files) == 1 && q.optional():
+	case len(q.files) == 1 && q.hasOptions():
 		return fmt.Errorf("query: Invalid value: %q: cannot specify file with options", q.files)
 	case len(q.files) == 1:
 		if _, err := root.Stat(strings.TrimPrefix(strings.ReplaceAll(q.files[0], `\`, "/"), "/")); err != nil {
@@ -175,14 +175,14 @@ func (s *Server) queryLogs(w http.ResponseWriter, r *http.Request, q *logQuery, 
 	defer cancel()
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := &flushed{ResponseWriter: w, s: s}
+	out := &deadlineWriter{ResponseWriter: w, s: s}
 	journal, others := q.split(ctx)
 	if len(journal) > 0 {
 		if err := runInto(ctx, out, "journalctl", q.arguments(journal)...); err != nil {
 			fmt.Fprintf(out, "\nerror: journal output not available\n")
 		}
 	}
-	if len(others) > 0 && q.optional() {
+	if len(others) > 0 && q.hasOptions() {
 		fmt.Fprintf(out, "\noptions present and query resolved to log files for %v\ntry without specifying options\n", others)
 		return
 	}

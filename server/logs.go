@@ -45,9 +45,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	id, err := logOf(p, name, previous)
+	id, err := logContainerID(p, name, previous)
 	if err != nil && !previous {
-		if now, failure := runtime.Running(r.Context(), p, name); failure == nil {
+		if now, failure := runtime.RunningContainerID(r.Context(), p, name); failure == nil {
 			id, err = now, nil // the container runs, but its status does not say so yet
 		}
 	}
@@ -85,7 +85,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 // sendLog writes a log. A client that follows one gets the header at once, and may then wait
 // for a line for any time.
 func (s *Server) sendLog(w http.ResponseWriter, r *http.Request, log *podlogs.Reader, follow bool, streams string) {
-	out := &flushed{ResponseWriter: w, s: s, each: follow}
+	out := &deadlineWriter{ResponseWriter: w, s: s, each: follow}
 	w.Header().Set("Content-Type", "text/plain")
 	var stdout, stderr io.Writer = out, out
 	switch streams {
@@ -98,7 +98,7 @@ func (s *Server) sendLog(w http.ResponseWriter, r *http.Request, log *podlogs.Re
 		if _, err := out.Write(nil); err != nil {
 			return
 		}
-		defer func() { _ = s.limit(w, writeTimeout) }() // for the end of the response
+		defer func() { _ = s.setWriteDeadline(w, writeTimeout) }() // for the end of the response
 	}
 	err := log.Copy(r.Context(), stdout, stderr)
 	if err == nil || r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errStopping) {
@@ -127,7 +127,7 @@ func (s *Server) podNamed(namespace, name string) *v1.Pod {
 // logOptions parses a query. Upstream's rules are in pkg/apis/core/validation
 // (ValidatePodLogOptions).
 func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, streams string, err error) {
-	o = podlogs.All
+	o = podlogs.WholeLog
 	parse := func(key string, to func(text string) error) {
 		if text := q.Get(key); text != "" && err == nil {
 			if wrong := to(text); wrong != nil {
@@ -185,10 +185,10 @@ func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, 
 	return o, previous, streams, err
 }
 
-// logOf returns the ID of the container to read: the newest container of that name that has a
+// logContainerID returns the ID of the container to read: the newest container of that name that has a
 // log, or with previous the one before. The errors are the kubelet's
 // (validateContainerLogStatus).
-func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
+func logContainerID(p *v1.Pod, name string, previous bool) (id string, err error) {
 	c := pod.ContainerStatus(&p.Status, name)
 	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, p.Name)
@@ -220,25 +220,25 @@ func logOf(p *v1.Pod, name string, previous bool) (id string, err error) {
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
 }
 
-// flushed is a response for a client that may read slowly. Each write has a deadline of its
+// deadlineWriter is a response for a client that may read slowly. Each write has a deadline of its
 // own. With each set, every write is flushed, and no deadline runs between writes.
-type flushed struct {
+type deadlineWriter struct {
 	http.ResponseWriter
 	s    *Server
 	each bool
 }
 
 // Write implements io.Writer.
-func (f *flushed) Write(p []byte) (int, error) {
-	if err := f.s.limit(f.ResponseWriter, writeTimeout); err != nil {
+func (f *deadlineWriter) Write(p []byte) (int, error) {
+	if err := f.s.setWriteDeadline(f.ResponseWriter, writeTimeout); err != nil {
 		return 0, err
 	}
 	n, err := f.ResponseWriter.Write(p)
 	if err == nil && f.each {
-		err = errors.Join(http.NewResponseController(f.ResponseWriter).Flush(), f.s.limit(f.ResponseWriter, 0))
+		err = errors.Join(http.NewResponseController(f.ResponseWriter).Flush(), f.s.setWriteDeadline(f.ResponseWriter, 0))
 	}
 	return n, err
 }
 
 // Unwrap serves http.ResponseController.
-func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+func (f *deadlineWriter) Unwrap() http.ResponseWriter { return f.ResponseWriter }

@@ -10,16 +10,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// confide fills every value of an environment variable or header, and every path
+// fillSecrets fills every value of an environment variable or header, and every path
 // of an HTTP action, that a pod's specification can hold.
-func confide(v reflect.Value, count *int) {
+func fillSecrets(v reflect.Value, count *int) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		confide(v.Elem(), count)
+		fillSecrets(v.Elem(), count)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		confide(v.Index(0), count)
+		fillSecrets(v.Index(0), count)
 	case reflect.Struct:
 		switch p := v.Addr().Interface().(type) {
 		case *v1.EnvVar:
@@ -31,14 +31,14 @@ func confide(v reflect.Value, count *int) {
 			*count++
 			return
 		case *v1.HTTPGetAction:
-			confide(reflect.ValueOf(&p.HTTPHeaders).Elem(), count)
+			fillSecrets(reflect.ValueOf(&p.HTTPHeaders).Elem(), count)
 			p.Path = "/healthz?token=geheim"
 			*count++
 			return
 		}
 		for i := range v.NumField() {
 			if v.Type().PkgPath() == "k8s.io/api/core/v1" && v.Type().Field(i).IsExported() {
-				confide(v.Field(i), count)
+				fillSecrets(v.Field(i), count)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func TestThePortHidesWhatRootsManifestsHide(t *testing.T) {
 	s, n := start(t, nil)
 	p := aPod("secretive", runs)
 	var places int
-	confide(reflect.ValueOf(&p.Spec).Elem(), &places)
+	fillSecrets(reflect.ValueOf(&p.Spec).Elem(), &places)
 	p.Annotations = map[string]string{v1.LastAppliedConfigAnnotation: `{"env":"geheim"}`, "note": "kept"}
 	places++
 	if places < 3*(1+2*5) {

@@ -33,8 +33,8 @@ func postOnly(next http.Handler) http.Handler {
 // after the response the connection would wait for the rest.
 const bodyTimeout = 2 * time.Second
 
-// promptBody bounds the wait for request bodies, including those of refused requests.
-func promptBody(next http.Handler) http.Handler {
+// limitBodyTime bounds the wait for request bodies, including those of refused requests.
+func limitBodyTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // every connection has one
@@ -43,11 +43,11 @@ func promptBody(next http.Handler) http.Handler {
 	})
 }
 
-// inTime gives an admitted request the write timeout that its response needs. Until then the
+// extendWriteDeadline gives an admitted request the write timeout that its response needs. Until then the
 // shorter deadlines of strangers apply.
-func (s *Server) inTime(next http.Handler) http.Handler {
+func (s *Server) extendWriteDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.limit(w, writeTimeout); err != nil {
+		if err := s.setWriteDeadline(w, writeTimeout); err != nil {
 			s.log.Debug("cannot set a write deadline", "path", r.URL.Path, "error", err)
 		}
 		next.ServeHTTP(w, r)

@@ -39,21 +39,21 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	answer := Retried{Pods: []string{}}
 	for _, p := range pods {
 		name := p.Namespace + "/" + p.Name
-		wanted := slices.Contains(names, name) || all && (namespace == "" || namespace == p.Namespace) && held(p)
+		wanted := slices.Contains(names, name) || all && (namespace == "" || namespace == p.Namespace) && waitingOrRejected(p)
 		if wanted && s.config.Retry(p.UID) && !slices.Contains(answer.Pods, name) {
 			answer.Pods = append(answer.Pods, name)
 		}
 	}
 	s.log.Info("retrying pods on request", "pods", fmt.Sprint(answer.Pods))
-	s.json(w, r, answer)
+	s.respondJSON(w, r, answer)
 }
 
-// held reports whether a container of the pod is waiting, for whatever reason, or whether the
+// waitingOrRejected reports whether a container of the pod is waiting, for whatever reason, or whether the
 // node rejected the pod.
-func held(p *v1.Pod) bool {
+func waitingOrRejected(p *v1.Pod) bool {
 	switch p.Status.Phase {
 	case v1.PodFailed: // a completed pod waits for nothing, even if all its containers are gone
-		return len(p.Status.ContainerStatuses) == 0 && !pod.EndsForGood(p.Status.Reason)
+		return len(p.Status.ContainerStatuses) == 0 && !pod.IsTerminationReason(p.Status.Reason)
 	case v1.PodSucceeded:
 		return false
 	}

@@ -17,7 +17,7 @@ const healthPort = "healthz"
 
 // apis returns one API for each listener.
 func (s *Server) apis() []api {
-	port := []middleware{s.ownHost, noBody, readOnly}
+	port := []middleware{s.checkHost, noBody, readOnly}
 	return []api{{
 		name: "socket", network: "unix", address: s.config.Socket,
 		guard:  []middleware{noBody},
@@ -32,7 +32,7 @@ func (s *Server) apis() []api {
 		groups: []group{s.healthGroup()},
 	}, {
 		name: "kubelet", network: "tcp", address: s.config.KubeletAddress, field: "port", tls: s.config.KubeletTLS,
-		guard:  []middleware{s.config.KubeletGuard, s.inTime},
+		guard:  []middleware{s.config.KubeletGuard, s.extendWriteDeadline},
 		groups: s.kubeletGroups(),
 	}}
 }
@@ -66,9 +66,9 @@ func (s *Server) metricsGroup() group {
 
 // podsGroup has the kubelet's lists of pods. list builds the response.
 func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middleware) group {
-	running := s.answer(func(*http.Request) any { return runningPods(s.config.Pods.Pods()) })
+	running := s.serveJSON(func(*http.Request) any { return runningPods(s.config.Pods.Pods()) })
 	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{
-		{"/pods", s.answer(func(*http.Request) any { return list(s.config.Pods.Pods()) })},
+		{"/pods", s.serveJSON(func(*http.Request) any { return list(s.config.Pods.Pods()) })},
 		{"/runningpods", running}, {"/runningpods/", running},
 	}}
 }
@@ -82,7 +82,7 @@ func (s *Server) statsGroup(bounds ...middleware) group {
 func (s *Server) configGroup() group {
 	var configz http.Handler
 	if s.config.Configz != nil {
-		configz = s.answer(func(*http.Request) any { return s.config.Configz() })
+		configz = s.serveJSON(func(*http.Request) any { return s.config.Configz() })
 	}
 	return group{middleware: []middleware{readOnly}, routes: []route{{"/configz", configz}}}
 }
@@ -91,16 +91,16 @@ func (s *Server) configGroup() group {
 func (s *Server) cliGroup() group {
 	var objects http.Handler
 	if s.config.Objects != nil {
-		objects = s.answer(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
+		objects = s.serveJSON(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
 	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/podd/v1/volumes", http.HandlerFunc(s.volumes)},
 		{"/podd/v1/inspect", http.HandlerFunc(s.inspect)},
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
-		{"/podd/v1/problems", s.answer(func(*http.Request) any { return s.problems() })},
+		{"/podd/v1/problems", s.serveJSON(func(*http.Request) any { return s.problems() })},
 		{"/podd/v1/events", s.watchable(s.events)},
 		{"/podd/v1/objects", objects},
-		{"/podd/v1/version", s.answer(func(*http.Request) any { return s.config.Version })},
+		{"/podd/v1/version", s.serveJSON(func(*http.Request) any { return s.config.Version })},
 	}}
 }
 

@@ -21,9 +21,9 @@ type Runtime interface {
 	// Inspect asks the runtime what it was given for a pod, or for one container of it. It
 	// returns a value to encode as JSON, without secrets.
 	Inspect(ctx context.Context, p *v1.Pod, container string) (any, error)
-	// Running returns the ID of the running container of that name. The error wraps
+	// RunningContainerID returns the ID of the running container of that name. The error wraps
 	// pod.ErrNotFound if none runs.
-	Running(ctx context.Context, p *v1.Pod, container string) (id string, err error)
+	RunningContainerID(ctx context.Context, p *v1.Pod, container string) (id string, err error)
 	// Log locates the log of a pod's container, by the container's ID.
 	Log(ctx context.Context, p *v1.Pod, containerID string) (podlogs.Log, error)
 	// Exec, Attach and PortForward return a URL where the runtime serves a session. The URL

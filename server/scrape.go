@@ -15,13 +15,13 @@ const maxScrapes = 4
 
 // scrape serves metrics that the Runtime writes, compressed for clients that accept it.
 func (s *Server) scrape(write func(Runtime, context.Context, io.Writer) error) http.Handler {
-	return s.place(s.scrapes, "metrics", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s.limitConcurrency(s.scrapes, "metrics", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runtime, err := s.attachedRuntime()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		out := &exposed{to: w, compress: acceptsGzip(r)}
+		out := &metricsWriter{to: w, compress: acceptsGzip(r)}
 		err = write(runtime, r.Context(), out)
 		if err == nil {
 			err = out.close()
@@ -53,16 +53,16 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// exposed is a response with metrics. It sends the header with the first byte, so that an error
+// metricsWriter is a response with metrics. It sends the header with the first byte, so that an error
 // before that can still become the response.
-type exposed struct {
+type metricsWriter struct {
 	to       http.ResponseWriter
 	compress bool
 	begun    bool
 	zip      *gzip.Writer
 }
 
-func (e *exposed) Write(p []byte) (int, error) {
+func (e *metricsWriter) Write(p []byte) (int, error) {
 	if !e.begun {
 		e.begun = true
 		h := e.to.Header()
@@ -81,7 +81,7 @@ func (e *exposed) Write(p []byte) (int, error) {
 }
 
 // close finishes a complete response.
-func (e *exposed) close() error {
+func (e *metricsWriter) close() error {
 	if e.zip == nil {
 		return nil
 	}

@@ -106,17 +106,17 @@ const (
 )
 
 // Bounds of unauthenticated connections on a port. Whatever such a peer sends, or does not
-// read, it costs at most maxConnections × (strangerStreams × strangerHeaderBytes).
+// read, it costs at most maxConnections × (untrustedStreams × untrustedHeaderBytes).
 const (
-	strangerHeaderTimeout = 2 * time.Second
-	strangerWriteTimeout  = 15 * time.Second // a token's review must fit, and then its refusal
-	portWriteTimeout      = 30 * time.Second // a scrape of many pods takes seconds
-	strangerHeaderBytes   = 16 << 10
-	strangerStreams       = 8
-	strangerBuffer        = 64 << 10
-	// knownHeaderBytes has room for an exec's command, escaped in the query.
-	knownHeaderBytes = 3*maxCommand + 64<<10
-	knownStreams     = 100
+	untrustedHeaderTimeout = 2 * time.Second
+	untrustedWriteTimeout  = 15 * time.Second // a token's review must fit, and then its refusal
+	portWriteTimeout       = 30 * time.Second // a scrape of many pods takes seconds
+	untrustedHeaderBytes   = 16 << 10
+	untrustedStreams       = 8
+	untrustedBuffer        = 64 << 10
+	// trustedHeaderBytes has room for an exec's command, escaped in the query.
+	trustedHeaderBytes = 3*maxCommand + 64<<10
+	trustedStreams     = 100
 )
 
 // Server serves the listeners in Config. Create it with New, then call Listen, then Run.
@@ -146,16 +146,16 @@ type Server struct {
 	attached chan struct{}
 
 	listeners []listener
-	// awaited are the APIs that cannot listen yet because another process holds their port.
-	awaited []api
-	lock    *lock
+	// pendingAPIs are the APIs that cannot listen yet because another process holds their port.
+	pendingAPIs []api
+	lock        *lock
 }
 
 // listener is an API while it is served.
 type listener struct {
 	net.Listener
 	api
-	door *door // nil on the socket
+	limiter *connLimiter // nil on the socket
 }
 
 // served is a listener and the server for its connections.
@@ -167,10 +167,10 @@ type served struct {
 // servers returns the servers of a listener, and the function that accepts for them. accept is
 // nil if the servers accept by themselves.
 func (s *Server) servers(requests context.Context, l listener) (all []served, accept func() error) {
-	if l.door == nil {
+	if l.limiter == nil {
 		return []served{{l.Listener, s.httpServer(requests, l)}}, nil
 	}
-	outside := doorListener{l.Listener, l.door}
+	outside := limitedListener{l.Listener, l.limiter}
 	if l.tls == nil {
 		return []served{{outside, s.portServer(requests, l)}}, nil
 	}
@@ -180,9 +180,9 @@ func (s *Server) servers(requests context.Context, l listener) (all []served, ac
 	}
 	config := l.tls.Clone()
 	config.NextProtos = []string{"h2", "http/1.1"}
-	known, stranger := newPassed(l.Addr()), newPassed(l.Addr())
-	sorted := &split{from: outside, config: config, trusts: trusts, known: known, stranger: stranger}
-	return []served{{known, s.knownServer(requests, l)}, {stranger, s.strangerServer(requests, l)}}, sorted.run
+	known, stranger := newConnListener(l.Addr()), newConnListener(l.Addr())
+	sorted := &tlsSplitter{from: outside, config: config, trusts: trusts, trusted: known, untrusted: stranger}
+	return []served{{known, s.trustedServer(requests, l)}, {stranger, s.untrustedServer(requests, l)}}, sorted.run
 }
 
 // New returns a server that does not listen yet.
@@ -202,7 +202,7 @@ func New(c Config) *Server {
 // do. Call it before anything that a second podd must not do. After an error it holds nothing.
 // After success, call Run or Close; either one releases everything.
 func (s *Server) Listen() error {
-	held, err := takeLock(s.config.Socket)
+	held, err := acquireLock(s.config.Socket)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *Server) Listen() error {
 		l, err := a.listen()
 		if err != nil && a.name == healthPort && errors.Is(err, syscall.EADDRINUSE) {
 			s.log.Warn("cannot serve health checks: trying again until the port is free", "error", err, "every", healthRetry)
-			s.awaited = append(s.awaited, a)
+			s.pendingAPIs = append(s.pendingAPIs, a)
 			continue
 		}
 		if err != nil {
@@ -225,7 +225,7 @@ func (s *Server) Listen() error {
 			}
 			continue
 		}
-		s.listeners = append(s.listeners, listener{l, a, a.door()})
+		s.listeners = append(s.listeners, listener{l, a, a.newLimiter()})
 	}
 	if len(wrong) > 0 {
 		s.release()
@@ -266,11 +266,11 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, l := range s.listeners {
 		serve(l)
 	}
-	for _, a := range s.awaited {
+	for _, a := range s.pendingAPIs {
 		wg.Go(func() {
 			if l := awaitPort(ctx, a); l != nil {
 				s.log.Info("health checks are served: the port is free", "address", a.address)
-				serve(listener{l, a, a.door()})
+				serve(listener{l, a, a.newLimiter()})
 			}
 		})
 	}
@@ -314,8 +314,8 @@ func (s *Server) httpServer(requests context.Context, l listener) *http.Server {
 		ErrorLog:          slog.NewLogLogger(s.log.With("listener", l.name).Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
-	if l.door != nil {
-		server.IdleTimeout, server.ConnState, server.ConnContext = portIdleTimeout, l.door.note, connContext
+	if l.limiter != nil {
+		server.IdleTimeout, server.ConnState, server.ConnContext = portIdleTimeout, l.limiter.connState, connContext
 	}
 	return server
 }
@@ -323,26 +323,26 @@ func (s *Server) httpServer(requests context.Context, l listener) *http.Server {
 // portServer serves a port that every local user reaches.
 func (s *Server) portServer(requests context.Context, l listener) *http.Server {
 	server := s.httpServer(requests, l)
-	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = strangerHeaderTimeout, portWriteTimeout, strangerHeaderBytes
+	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = untrustedHeaderTimeout, portWriteTimeout, untrustedHeaderBytes
 	return server
 }
 
-// strangerServer serves clients that showed no trusted certificate when they connected. They
+// untrustedServer serves clients that showed no trusted certificate when they connected. They
 // use a token, or nothing.
-func (s *Server) strangerServer(requests context.Context, l listener) *http.Server {
+func (s *Server) untrustedServer(requests context.Context, l listener) *http.Server {
 	server := s.httpServer(requests, l)
-	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = strangerHeaderTimeout, strangerWriteTimeout, strangerHeaderBytes
+	server.ReadHeaderTimeout, server.WriteTimeout, server.MaxHeaderBytes = untrustedHeaderTimeout, untrustedWriteTimeout, untrustedHeaderBytes
 	server.HTTP2 = &http.HTTP2Config{
-		MaxConcurrentStreams: strangerStreams, MaxReceiveBufferPerConnection: strangerBuffer, MaxReceiveBufferPerStream: strangerBuffer,
-		WriteByteTimeout: strangerWriteTimeout,
+		MaxConcurrentStreams: untrustedStreams, MaxReceiveBufferPerConnection: untrustedBuffer, MaxReceiveBufferPerStream: untrustedBuffer,
+		WriteByteTimeout: untrustedWriteTimeout,
 	}
 	return server
 }
 
-// knownServer serves clients that showed a trusted certificate.
-func (s *Server) knownServer(requests context.Context, l listener) *http.Server {
+// trustedServer serves clients that showed a trusted certificate.
+func (s *Server) trustedServer(requests context.Context, l listener) *http.Server {
 	server := s.httpServer(requests, l)
-	server.MaxHeaderBytes, server.HTTP2 = knownHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: knownStreams}
+	server.MaxHeaderBytes, server.HTTP2 = trustedHeaderBytes, &http.HTTP2Config{MaxConcurrentStreams: trustedStreams}
 	return server
 }
 

@@ -32,16 +32,16 @@ const (
 // sessionsGroup has the kubelet's paths with and without a pod's UID.
 func (s *Server) sessionsGroup() group {
 	both := func(path, rest string, h http.HandlerFunc) []route {
-		h = s.stream(s.bounded(h)).ServeHTTP
+		h = s.stream(s.limitSessions(h)).ServeHTTP
 		return []route{{path + "/{namespace}/{pod}" + rest, h}, {path + "/{namespace}/{pod}/{uid}" + rest, h}}
 	}
 	routes := append(both("/exec", "/{container}", s.exec), both("/attach", "/{container}", s.attach)...)
-	routes = append(routes, both("/run", "/{container}", s.slow(s.run))...)
+	routes = append(routes, both("/run", "/{container}", s.deferWriteDeadline(s.run))...)
 	return group{middleware: []middleware{noBody}, routes: append(routes, both("/portForward", "", s.portForward)...)}
 }
 
-// bounded limits the number of concurrent sessions.
-func (s *Server) bounded(next http.HandlerFunc) http.HandlerFunc {
+// limitSessions limits the number of concurrent sessions.
+func (s *Server) limitSessions(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodPost {
 			w.Header().Set("Allow", "GET, POST")
@@ -71,12 +71,12 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	runtime, id, ok := s.container(w, r)
+	runtime, id, ok := s.requestedContainer(w, r)
 	if !ok {
 		return
 	}
 	target, err := runtime.Exec(r.Context(), id, command, streams)
-	s.session(w, r, target, err)
+	s.proxySession(w, r, target, err)
 }
 
 // attach serves /attach: the streams of a container's own process.
@@ -86,12 +86,12 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	runtime, id, ok := s.container(w, r)
+	runtime, id, ok := s.requestedContainer(w, r)
 	if !ok {
 		return
 	}
 	target, err := runtime.Attach(r.Context(), id, streams)
-	s.session(w, r, target, err)
+	s.proxySession(w, r, target, err)
 }
 
 // portForward serves /portForward: connections to ports of a pod. The streams name the ports;
@@ -115,10 +115,10 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	ctx, end := s.whileRunning(r.Context(), p)
+	ctx, end := s.contextWhilePodRuns(r.Context(), p)
 	defer end()
 	target, err := runtime.PortForward(ctx, p, ports)
-	s.session(w, r.WithContext(ctx), target, err)
+	s.proxySession(w, r.WithContext(ctx), target, err)
 }
 
 // run serves /run: it runs a command in a container and returns its output.
@@ -128,7 +128,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only POST is allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	runtime, id, ok := s.container(w, r)
+	runtime, id, ok := s.requestedContainer(w, r)
 	if !ok {
 		return
 	}
@@ -185,9 +185,9 @@ func (s *Server) requestedPod(w http.ResponseWriter, r *http.Request) (*v1.Pod, 
 	return nil, false
 }
 
-// container returns the ID of the running container that a path names. If there is none, it
+// requestedContainer returns the ID of the running container that a path names. If there is none, it
 // writes the error response.
-func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, id string, ok bool) {
+func (s *Server) requestedContainer(w http.ResponseWriter, r *http.Request) (rt Runtime, id string, ok bool) {
 	p, ok := s.requestedPod(w, r)
 	if !ok {
 		return nil, "", false
@@ -199,7 +199,7 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, 
 	}
 	// Ask the runtime. The pod's status lags behind by the time it takes to compute.
 	name := r.PathValue("container")
-	id, err = rt.Running(r.Context(), p, name)
+	id, err = rt.RunningContainerID(r.Context(), p, name)
 	switch {
 	case errors.Is(err, pod.ErrNotFound):
 		http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
@@ -209,16 +209,16 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (rt Runtime, 
 	return rt, id, err == nil
 }
 
-// whileRunning returns a context that ends with the pod. Without it, a connection to a pod
+// contextWhilePodRuns returns a context that ends with the pod. Without it, a connection to a pod
 // without a sandbox would stay open and lead nowhere.
-func (s *Server) whileRunning(ctx context.Context, p *v1.Pod) (context.Context, context.CancelFunc) {
+func (s *Server) contextWhilePodRuns(ctx context.Context, p *v1.Pod) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	changes, stop := s.subscribe()
 	go func() {
 		defer stop()
 		for {
 			now := s.podNamed(p.Namespace, p.Name)
-			if now == nil || now.UID != p.UID || pod.Over(now.Status.Phase) {
+			if now == nil || now.UID != p.UID || pod.IsPhaseTerminal(now.Status.Phase) {
 				cancel()
 			}
 			select {
@@ -231,8 +231,8 @@ func (s *Server) whileRunning(ctx context.Context, p *v1.Pod) (context.Context, 
 	return ctx, cancel
 }
 
-// session passes a request on to the runtime's own server, and returns when the session ends.
-func (s *Server) session(w http.ResponseWriter, r *http.Request, target *url.URL, err error) {
+// proxySession passes a request on to the runtime's own server, and returns when the session ends.
+func (s *Server) proxySession(w http.ResponseWriter, r *http.Request, target *url.URL, err error) {
 	if err != nil {
 		code := http.StatusInternalServerError
 		if errors.Is(err, pod.ErrNotFound) {
@@ -241,7 +241,7 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, target *url.URL
 		http.Error(w, err.Error(), code)
 		return
 	}
-	if err := errors.Join(http.NewResponseController(w).SetReadDeadline(time.Time{}), s.limit(w, 0)); err != nil {
+	if err := errors.Join(http.NewResponseController(w).SetReadDeadline(time.Time{}), s.setWriteDeadline(w, 0)); err != nil {
 		s.log.Debug("cannot lift the deadlines of a session", "path", r.URL.Path, "error", err)
 	}
 	proxy := &httputil.ReverseProxy{

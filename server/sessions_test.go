@@ -51,8 +51,8 @@ func (s *sessions) Run(_ context.Context, id string, command []string) ([]byte, 
 	return []byte("done\n"), err
 }
 
-// Running goes by the pod's status, and knows a container "new" that is not in it yet.
-func (f *fakeRuntime) Running(_ context.Context, p *v1.Pod, container string) (string, error) {
+// RunningContainerID goes by the pod's status, and knows a container "new" that is not in it yet.
+func (f *fakeRuntime) RunningContainerID(_ context.Context, p *v1.Pod, container string) (string, error) {
 	if container == "new" {
 		return "now", nil
 	}

@@ -15,8 +15,8 @@ import (
 // process ends, for any reason, so it is never stale.
 type lock struct{ file *os.File }
 
-// takeLock locks the file beside the socket.
-func takeLock(socket string) (*lock, error) {
+// acquireLock locks the file beside the socket.
+func acquireLock(socket string) (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}

@@ -17,5 +17,5 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	s.json(w, r, answer)
+	s.respondJSON(w, r, answer)
 }

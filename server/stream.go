@@ -38,10 +38,10 @@ func (s *Server) stream(next http.Handler) http.Handler {
 	})
 }
 
-// limit sets the write deadline of a response; zero removes it. Over HTTP/2 a deadline that
+// setWriteDeadline sets the write deadline of a response; zero removes it. Over HTTP/2 a deadline that
 // passes ends the stream, even if nothing is being written. A response that waits for something
 // must therefore have no deadline meanwhile.
-func (s *Server) limit(w http.ResponseWriter, d time.Duration) error {
+func (s *Server) setWriteDeadline(w http.ResponseWriter, d time.Duration) error {
 	var at time.Time
 	if d > 0 {
 		at = time.Now().Add(d)
@@ -49,50 +49,50 @@ func (s *Server) limit(w http.ResponseWriter, d time.Duration) error {
 	return http.NewResponseController(w).SetWriteDeadline(at)
 }
 
-// slow is middleware for handlers that may take longer than writeTimeout before they write
+// deferWriteDeadline is middleware for handlers that may take longer than writeTimeout before they write
 // their response. Writing it then gets writeTimeout.
-func (s *Server) slow(next http.HandlerFunc) http.HandlerFunc {
+func (s *Server) deferWriteDeadline(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := s.limit(w, 0); err != nil {
+		if err := s.setWriteDeadline(w, 0); err != nil {
 			s.log.Debug("cannot lift the deadline of a response", "path", r.URL.Path, "error", err)
 		}
-		next(&late{ResponseWriter: w, s: s}, r)
+		next(&deferredDeadlineWriter{ResponseWriter: w, s: s}, r)
 	}
 }
 
-// late is a response that starts its deadline with its first byte.
-type late struct {
+// deferredDeadlineWriter is a response that starts its deadline with its first byte.
+type deferredDeadlineWriter struct {
 	http.ResponseWriter
 	s     *Server
 	begun bool
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (l *late) WriteHeader(code int) {
-	l.begin()
+func (l *deferredDeadlineWriter) WriteHeader(code int) {
+	l.startDeadline()
 	l.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements io.Writer.
-func (l *late) Write(p []byte) (int, error) {
-	l.begin()
+func (l *deferredDeadlineWriter) Write(p []byte) (int, error) {
+	l.startDeadline()
 	return l.ResponseWriter.Write(p)
 }
 
 // Unwrap serves http.ResponseController.
-func (l *late) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+func (l *deferredDeadlineWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-func (l *late) begin() {
+func (l *deferredDeadlineWriter) startDeadline() {
 	if !l.begun {
 		l.begun = true
-		_ = l.s.limit(l.ResponseWriter, writeTimeout) // without a deadline, the client may only be slow
+		_ = l.s.setWriteDeadline(l.ResponseWriter, writeTimeout) // without a deadline, the client may only be slow
 	}
 }
 
 // watchable responds once. With ?watch it writes one JSON value per line, a new one after each
 // change, until the client disconnects or podd stops.
 func (s *Server) watchable(value func(*http.Request) any) http.Handler {
-	once := s.answer(value)
+	once := s.serveJSON(value)
 	watch := s.stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.watch(w, r, value) }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := r.URL.Query()["watch"]; ok {
@@ -110,7 +110,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, value func(*http.
 	w.Header().Set("Content-Type", "application/json")
 	for {
 		// A client that does not read for that long is gone.
-		err := s.limit(w, writeTimeout)
+		err := s.setWriteDeadline(w, writeTimeout)
 		if err == nil {
 			err = json.NewEncoder(w).Encode(value(r))
 		}

@@ -51,7 +51,7 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := r.Clone(r.Context())
 	shown.URL.Path, shown.URL.RawPath = file, ""
-	http.FileServerFS(plainFiles{root}).ServeHTTP(&flushed{ResponseWriter: w, s: s}, shown)
+	http.FileServerFS(plainFiles{root}).ServeHTTP(&deadlineWriter{ResponseWriter: w, s: s}, shown)
 }
 
 // plainFiles are the regular files and directories below a root. Opening anything else may

@@ -108,7 +108,7 @@ func realPods(b *testing.B, n int) *Collector {
 		reader.Sweep()
 	})
 	return New(Config{
-		Node: "n", Root: root, Kernel: reader,
+		Node: "n", RootCgroup: root, Kernel: reader,
 		Groups: func() (all []Group) {
 			for _, g := range tree.Groups() {
 				all = append(all, Group(g))

@@ -19,7 +19,7 @@ func (c *Collector) Cadvisor(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	rows := c.rows(ctx, snap)
-	out := newText(w)
+	out := newMetricsWriter(w)
 	c.writeMachine(out)
 	for i := range families {
 		writeRows(out, &families[i], rows)
@@ -34,7 +34,7 @@ func (c *Collector) Cadvisor(ctx context.Context, w io.Writer) error {
 }
 
 // writeRows writes a family, which begins with its first series.
-func writeRows(out *text, f *family, rows []row) {
+func writeRows(out *metricsWriter, f *family, rows []row) {
 	begun := false
 	var r *row
 	write := func(value float64, extra string) {
@@ -43,7 +43,7 @@ func writeRows(out *text, f *family, rows []row) {
 			out.family(f.name, f.kind, f.help)
 		}
 		at := r.Time
-		if f.unstamped {
+		if f.noTimestamp {
 			at = time.Time{}
 		}
 		out.series(f.name, value, at, r.labels, extra)
@@ -64,8 +64,8 @@ type row struct {
 	interfaces, devices []string
 	// disk is what the container's layer uses, or for the root the file system; on is its
 	// device.
-	disk *api.FsStats
-	on   string
+	disk       *api.FsStats
+	diskDevice string
 }
 
 // rows adds to a reading what only Cadvisor shows.
@@ -81,7 +81,7 @@ func (c *Collector) rows(ctx context.Context, snap *Snapshot) []row {
 		if m.ID != "" {
 			name = m.ID
 		}
-		r := row{measured: m, on: disk, started: states.started(m).Time, labels: label(
+		r := row{measured: m, diskDevice: disk, started: states.started(m).Time, labels: label(
 			"container", m.who.Container, "id", m.Path, "image", m.who.Image, "name", name, "namespace", m.who.Namespace, "pod", m.who.Pod)}
 		for j := range m.network {
 			r.interfaces = append(r.interfaces, label("interface", m.network[j].Name))
@@ -122,7 +122,7 @@ func (c *Collector) layers(ctx context.Context) map[layer]*api.FsStats {
 
 // writeMachine writes what does not change. It leaves out cAdvisor's series for
 // mainframes, memory modules and NUMA topology.
-func (c *Collector) writeMachine(out *text) {
+func (c *Collector) writeMachine(out *metricsWriter) {
 	m := c.machine()
 	out.family("cadvisor_version_info", gauge, "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.")
 	out.series("cadvisor_version_info", 1, time.Time{}, label(

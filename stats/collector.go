@@ -35,12 +35,12 @@ type Storage interface {
 type Config struct {
 	Node   string
 	Kernel *kernel.Reader
-	// Root is the path of the cgroup above all pods, Groups lists it and what is below,
+	// RootCgroup is the path of the cgroup above all pods, Groups lists it and what is below,
 	// each cgroup before those below it.
-	Root   string
-	Groups func() []Group
-	// System is the path of the cgroup of the system's processes; empty for none.
-	System string
+	RootCgroup string
+	Groups     func() []Group
+	// SystemCgroup is the path of the cgroup of the system's processes; empty for none.
+	SystemCgroup string
 	// Identify asks the runtime what its sandboxes and containers are.
 	Identify func(context.Context) ([]pod.Identity, error)
 	// Pods are those that have not completed, with their newest status.
@@ -51,9 +51,9 @@ type Config struct {
 	Images func(context.Context) (*api.RuntimeStats, error)
 	// Disk is a path on the file system of pods' directories and layers.
 	Disk string
-	// PastKills returns how many OOM kills have ended earlier containers of that name; nil
+	// PastOOMKills returns how many OOM kills have ended earlier containers of that name; nil
 	// for none. It must not block.
-	PastKills func(uid pod.UID, container, id string) uint64
+	PastOOMKills func(uid pod.UID, container, id string) uint64
 	// RuntimePID returns the runtime's process, 0 if unknown.
 	RuntimePID func() int
 	// Version is podd's.
@@ -72,10 +72,10 @@ type Collector struct {
 
 	readSlot chan struct{} // capacity 1; holds the one reading, which owns what follows
 	rates
-	names   names
-	runtime daemon
-	own     daemon
-	said    string // the last error that was logged
+	identities identities
+	runtime    daemon
+	own        daemon
+	lastLogged string // the last error that was logged
 }
 
 // flight is a reading; snap may be read once done is closed.
@@ -91,9 +91,9 @@ func New(cfg Config) *Collector {
 	}
 	c := &Collector{
 		cfg: cfg, machine: sync.OnceValue(cfg.Kernel.Machine), flights: map[kernel.Detail]*flight{},
-		readSlot: make(chan struct{}, 1), names: newNames(), own: daemon{pid: os.Getpid()},
+		readSlot: make(chan struct{}, 1), identities: newIdentities(), own: daemon{pid: os.Getpid()},
 	}
-	c.rates.of = map[string]*rate{}
+	c.rates.byName = map[string]*rate{}
 	return c
 }
 
@@ -164,9 +164,9 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	begun := time.Now()
 	groups := c.cfg.Groups()
 	snap := &Snapshot{Time: time.Now(), all: make([]measured, 0, len(groups)+1)}
-	errs := []error{c.names.learn(ctx, groups, c.cfg.Identify)}
+	errs := []error{c.identities.refresh(ctx, groups, c.cfg.Identify)}
 	for _, g := range append([]Group{{Path: "/"}}, groups...) {
-		who, known := c.names.of(g)
+		who, known := c.identities.lookup(g)
 		if !known {
 			continue // of another program, or so new that the runtime does not list it
 		}
@@ -179,11 +179,11 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 			continue
 		}
 		m := measured{Group: g, Sample: s, who: who}
-		if c.cfg.PastKills != nil && m.isContainer() && m.Memory != nil {
-			m.Memory.OOMKills += c.cfg.PastKills(who.UID, who.Container, m.ID)
+		if c.cfg.PastOOMKills != nil && m.isContainer() && m.Memory != nil {
+			m.Memory.OOMKills += c.cfg.PastOOMKills(who.UID, who.Container, m.ID)
 		}
 		if s.CPU != nil {
-			m.rate = c.rates.observe(g.Path, point{s.Time, s.CPU.Usage}, born(s, begun))
+			m.rate = c.rates.observe(g.Path, point{s.Time, s.CPU.Usage}, countedSince(s, begun))
 		}
 		snap.all = append(snap.all, m)
 	}
@@ -191,16 +191,16 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	snap.system = c.measureSystem(snap)
 	c.rates.forget()
 	c.cfg.Kernel.Sweep()
-	c.names.forget(groups)
+	c.identities.forget(groups)
 	snap.Err = errors.Join(errs...)
 	c.logOnce(snap.Err)
 	return snap
 }
 
-// born returns when a cgroup had used nothing yet, for a reading that began at begun. A
+// countedSince returns when a cgroup had used nothing yet, for a reading that began at begun. A
 // cgroup of any age may be new to the kernel's memory, with all that it has used.
-func born(s kernel.Sample, begun time.Time) time.Time {
-	if s.Created.After(begun.Add(-least)) {
+func countedSince(s kernel.Sample, begun time.Time) time.Time {
+	if s.Created.After(begun.Add(-minRateInterval)) {
 		return s.Time
 	}
 	return s.Created
@@ -216,8 +216,8 @@ func (c *Collector) networks(all []measured) {
 		switch {
 		case m.Path == "/":
 			m.network, _ = c.cfg.Kernel.Network(1)
-		case m.isSandbox() && m.First != 0 && (own == "" || c.cfg.Kernel.NetworkOf(m.First) != own):
-			m.network, _ = c.cfg.Kernel.Network(m.First) // it may have ended
+		case m.isSandbox() && m.FirstPID != 0 && (own == "" || c.cfg.Kernel.NetworkOf(m.FirstPID) != own):
+			m.network, _ = c.cfg.Kernel.Network(m.FirstPID) // it may have ended
 		}
 	}
 }
@@ -228,8 +228,8 @@ func (c *Collector) logOnce(err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != c.said {
+	if text != "" && text != c.lastLogged {
 		c.cfg.Log.Warn("cannot read all statistics: what is missing is left out", "error", err)
 	}
-	c.said = text
+	c.lastLogged = text
 }

@@ -178,7 +178,7 @@ func TestOOMKillsThatEndedAContainerStayCounted(t *testing.T) {
 		m.file("cgroup/kubepods/podu-1/main1/memory.events", "oom_kill 2\n")
 		m.file("cgroup/kubepods/podu-1/main1/memory.oom_control", "oom_kill 2\n")
 		c := m.collector()
-		c.cfg.PastKills = func(uid pod.UID, container, id string) uint64 {
+		c.cfg.PastOOMKills = func(uid pod.UID, container, id string) uint64 {
 			if uid == "u-1" && container == "main" && id == "main1" {
 				return 3
 			}
@@ -239,13 +239,13 @@ func TestTheRuntimeIsAskedForWhatIsNewOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	all = scrape()
-	if v := value(t, all, "container_scrape_error"); v != 0 || len(all["container_last_seen"].Metric) != 4 || len(c.names.byID) != 2 || len(c.names.unknown) != 0 || len(c.names.pods) != 1 || len(c.rates.of) > 5 {
-		t.Errorf("error %v, %d cgroups, %d names, %d rates", v, len(all["container_last_seen"].Metric), len(c.names.byID), len(c.rates.of))
+	if v := value(t, all, "container_scrape_error"); v != 0 || len(all["container_last_seen"].Metric) != 4 || len(c.identities.byID) != 2 || len(c.identities.unknown) != 0 || len(c.identities.pods) != 1 || len(c.rates.byName) > 5 {
+		t.Errorf("error %v, %d cgroups, %d names, %d rates", v, len(all["container_last_seen"].Metric), len(c.identities.byID), len(c.rates.byName))
 	}
 	m.groups = m.groups[:1]
 	scrape()
-	if len(c.names.byID)+len(c.names.pods) != 0 {
-		t.Errorf("without pods: got %d names of containers and %d of pods", len(c.names.byID), len(c.names.pods))
+	if len(c.identities.byID)+len(c.identities.pods) != 0 {
+		t.Errorf("without pods: got %d names of containers and %d of pods", len(c.identities.byID), len(c.identities.pods))
 	}
 }
 
@@ -345,7 +345,7 @@ func TestARateDoesNotBeginAtACgroupThatIsNewToTheKernelsMemoryOnly(t *testing.T)
 			if _, err := c.Summary(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.rates.of[main].base.usage; got != want {
+			if got := c.rates.byName[main].base.usage; got != want {
 				t.Errorf("%v old: its rate begins at %d, want %d", age, got, want)
 			}
 		}
@@ -372,7 +372,7 @@ func TestRatesAreOfTheTimeSinceAnEarlierRequest(t *testing.T) {
 		"too long":    {1e6, []ask{{0, 0, -1}, {301, 301, -1}, {311, 311, 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rates{of: map[string]*rate{}}
+			r := rates{byName: map[string]*rate{}}
 			for i, a := range tt.asks {
 				at := start.Add(time.Duration(a.at * 1e9))
 				got := r.observe("x", point{at, uint64(a.used * 1e9)}, start.Add(-time.Duration(tt.born*1e9)))
@@ -390,7 +390,7 @@ func TestRatesAreOfTheTimeSinceAnEarlierRequest(t *testing.T) {
 
 func TestTextIsEscaped(t *testing.T) {
 	var out bytes.Buffer
-	w := newText(&out)
+	w := newMetricsWriter(&out)
 	w.family("a", gauge, "help")
 	w.series("a", 1.5, time.UnixMilli(12), label("x", "q\"b\\n\nl", "y", ""), "", label("z", "ü"))
 	w.series("a", 1<<60, time.Time{})

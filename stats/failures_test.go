@@ -128,7 +128,7 @@ func TestAProblemIsLoggedOnceAndAgainWhenItComesBack(t *testing.T) {
 		} {
 			m.fails = step.fails
 			for range step.scrapes {
-				time.Sleep(askAgain)
+				time.Sleep(unknownIDRetry)
 				resources(t, c)
 			}
 			if got := strings.Count(logged.String(), "cannot read all statistics"); got != step.want {

@@ -12,9 +12,9 @@ import (
 // further labels. Names, kinds and help texts are cAdvisor's (metrics/prometheus.go).
 type family struct {
 	name, kind, help string
-	// unstamped series have no timestamp: those of the settings.
-	unstamped bool
-	values    func(r *row, out func(value float64, extra string))
+	// noTimestamp series have no timestamp: those of the settings.
+	noTimestamp bool
+	values      func(r *row, out func(value float64, extra string))
 }
 
 // families are those that the kubelet has cAdvisor collect. Left out are those that are
@@ -32,7 +32,7 @@ var families = []family{
 	{name: "container_last_seen", kind: gauge, help: "Last time a container was seen by the exporter", values: func(r *row, out func(float64, string)) {
 		out(float64(r.Time.Unix()), "")
 	}},
-	{name: "container_start_time_seconds", kind: gauge, unstamped: true, help: "Start time of the container since unix epoch in seconds.", values: func(r *row, out func(float64, string)) {
+	{name: "container_start_time_seconds", kind: gauge, noTimestamp: true, help: "Start time of the container since unix epoch in seconds.", values: func(r *row, out func(float64, string)) {
 		out(float64(r.started.Unix()), "")
 	}},
 
@@ -128,7 +128,7 @@ func ofQuota(name, help string, value func(*kernel.CPU) float64) family {
 }
 
 func ofCPUSpec(name, help string, value func(*kernel.CPU) (uint64, bool)) family {
-	return family{name: name, kind: gauge, help: help, unstamped: true, values: func(r *row, out func(float64, string)) {
+	return family{name: name, kind: gauge, help: help, noTimestamp: true, values: func(r *row, out func(float64, string)) {
 		if r.CPU == nil {
 			return
 		}
@@ -148,7 +148,7 @@ func ofMemory(name, kind, help string, value func(*kernel.Memory) uint64) family
 
 // ofMemorySpec shows no limit as 0.
 func ofMemorySpec(name, help string, value func(*kernel.Memory) uint64) family {
-	return family{name: name, kind: gauge, help: help, unstamped: true, values: func(r *row, out func(float64, string)) {
+	return family{name: name, kind: gauge, help: help, noTimestamp: true, values: func(r *row, out func(float64, string)) {
 		if r.Memory == nil {
 			return
 		}
@@ -184,7 +184,7 @@ func ofDisk(name, help string, value func(*api.FsStats) *uint64) family {
 			return
 		}
 		if n := value(r.disk); n != nil {
-			out(float64(*n), r.on)
+			out(float64(*n), r.diskDevice)
 		}
 	}}
 }

@@ -174,7 +174,7 @@ func (m *machine) process(pid int, p process) {
 func (m *machine) collector() *Collector {
 	mount := filepath.Join(m.dir, "cgroup")
 	return New(Config{
-		Node: "n", Root: "/kubepods",
+		Node: "n", RootCgroup: "/kubepods",
 		Kernel: kernel.New(kernel.Config{V2: m.v2, Proc: filepath.Join(m.dir, "proc"), Sys: filepath.Join(m.dir, "sys"), Controllers: map[string]string{
 			"cpu": mount, "cpuacct": mount, "memory": mount, "pids": mount, "blkio": mount,
 		}}),

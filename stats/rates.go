@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	// window is the least age of the point that a rate begins at, where there is one:
+	// minBaseAge is the least age of the point that a rate begins at, where there is one:
 	// cAdvisor's housekeeping interval in the kubelet.
-	window = 10 * time.Second
-	// least is the shortest time that a rate is computed over, cAdvisor's.
-	least = 100 * time.Millisecond
-	// stale is how old that point may be: an average over hours says nothing about now.
-	stale = 5 * time.Minute
+	minBaseAge = 10 * time.Second
+	// minRateInterval is the shortest time that a rate is computed over, cAdvisor's.
+	minRateInterval = 100 * time.Millisecond
+	// maxBaseAge is how old that point may be: an average over hours says nothing about now.
+	maxBaseAge = 5 * time.Minute
 )
 
 // point is a counter, in nanoseconds of CPU, at a time.
@@ -29,29 +29,29 @@ type rate struct {
 }
 
 // rates are those of everything that was read last, by name.
-type rates struct{ of map[string]*rate }
+type rates struct{ byName map[string]*rate }
 
 // observe returns the rate at a point, in nanoseconds of CPU a second; nil if no earlier
 // point is known. What was born recently had used nothing then.
 func (r *rates) observe(name string, now point, born time.Time) *uint64 {
-	known := r.of[name]
-	if known != nil && (now.usage < known.next.usage || now.at.Sub(known.next.at) > stale) {
+	known := r.byName[name]
+	if known != nil && (now.usage < known.next.usage || now.at.Sub(known.next.at) > maxBaseAge) {
 		known = nil // another one of the same name, or too long ago
 	}
 	if known == nil {
 		base := now
-		if age := now.at.Sub(born); age > 0 && age <= stale {
+		if age := now.at.Sub(born); age > 0 && age <= maxBaseAge {
 			base = point{at: born}
 		}
 		known = &rate{base: base, next: now}
-		r.of[name] = known
+		r.byName[name] = known
 	}
 	known.seen = true
-	if now.at.Sub(known.next.at) >= window {
+	if now.at.Sub(known.next.at) >= minBaseAge {
 		known.base, known.next = known.next, now
 	}
 	took := now.at.Sub(known.base.at)
-	if took < least {
+	if took < minRateInterval {
 		return nil
 	}
 	n := uint64(float64(now.usage-known.base.usage) / took.Seconds())
@@ -60,7 +60,7 @@ func (r *rates) observe(name string, now point, born time.Time) *uint64 {
 
 // forget drops what was not observed since the last call.
 func (r *rates) forget() {
-	maps.DeleteFunc(r.of, func(_ string, one *rate) bool {
+	maps.DeleteFunc(r.byName, func(_ string, one *rate) bool {
 		seen := one.seen
 		one.seen = false
 		return !seen

@@ -17,8 +17,8 @@ func (c *Collector) Resource(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out := newText(w)
-	s := c.usage(snap)
+	out := newMetricsWriter(w)
+	s := c.usageSummary(snap)
 	writeNode(out, &s.Node)
 	writeContainers(out, s.Pods)
 	writePods(out, s.Pods)
@@ -33,7 +33,7 @@ func (c *Collector) Resource(ctx context.Context, w io.Writer) error {
 	return out.flush()
 }
 
-func writeNode(out *text, n *api.NodeStats) {
+func writeNode(out *metricsWriter, n *api.NodeStats) {
 	if n.CPU != nil {
 		out.family("node_cpu_usage_seconds_total", counter, "Cumulative cpu time consumed by the node in core-seconds")
 		out.series("node_cpu_usage_seconds_total", seconds(*n.CPU.UsageCoreNanoSeconds), n.CPU.Time.Time)
@@ -48,8 +48,8 @@ func writeNode(out *text, n *api.NodeStats) {
 	}
 }
 
-// resource is a family of containers or pods: value returns false if it has no value.
-type resource[T any] struct {
+// resourceFamily is a family of containers or pods: value returns false if it has no value.
+type resourceFamily[T any] struct {
 	name, kind, help string
 	value            func(*T) (value float64, at time.Time, ok bool)
 }
@@ -82,7 +82,7 @@ func swapLimit(s *api.SwapStats) (float64, time.Time, bool) {
 	return float64(*s.SwapAvailableBytes + *s.SwapUsageBytes), s.Time.Time, true
 }
 
-var ofContainers = []resource[api.ContainerStats]{
+var containerFamilies = []resourceFamily[api.ContainerStats]{
 	{"container_start_time_seconds", gauge, "Start time of the container since unix epoch in seconds", func(s *api.ContainerStats) (float64, time.Time, bool) {
 		return seconds(uint64(s.StartTime.UnixNano())), time.Time{}, !s.StartTime.IsZero()
 	}},
@@ -92,14 +92,14 @@ var ofContainers = []resource[api.ContainerStats]{
 	{"container_swap_limit_bytes", gauge, "Current amount of the container swap limit in bytes. Reported only on non-windows systems", func(s *api.ContainerStats) (float64, time.Time, bool) { return swapLimit(s.Swap) }},
 }
 
-var ofPods = []resource[api.PodStats]{
+var podFamilies = []resourceFamily[api.PodStats]{
 	{"pod_cpu_usage_seconds_total", counter, "Cumulative cpu time consumed by the pod in core-seconds", func(s *api.PodStats) (float64, time.Time, bool) { return cpuSeconds(s.CPU) }},
 	{"pod_memory_working_set_bytes", gauge, "Current working set of the pod in bytes", func(s *api.PodStats) (float64, time.Time, bool) { return workingSet(s.Memory) }},
 	{"pod_swap_usage_bytes", gauge, "Current amount of the pod swap usage in bytes. Reported only on non-windows systems", func(s *api.PodStats) (float64, time.Time, bool) { return swapUsage(s.Swap) }},
 }
 
-func writeContainers(out *text, pods []api.PodStats) {
-	for _, f := range ofContainers {
+func writeContainers(out *metricsWriter, pods []api.PodStats) {
+	for _, f := range containerFamilies {
 		out.family(f.name, f.kind, f.help)
 		for i := range pods {
 			p := &pods[i]
@@ -112,8 +112,8 @@ func writeContainers(out *text, pods []api.PodStats) {
 	}
 }
 
-func writePods(out *text, pods []api.PodStats) {
-	for _, f := range ofPods {
+func writePods(out *metricsWriter, pods []api.PodStats) {
+	for _, f := range podFamilies {
 		out.family(f.name, f.kind, f.help)
 		for i := range pods {
 			if v, at, ok := f.value(&pods[i]); ok {

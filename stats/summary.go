@@ -25,7 +25,7 @@ func (c *Collector) Summary(ctx context.Context, storage bool) (*api.Summary, er
 	if err != nil {
 		return nil, err
 	}
-	out := c.usage(snap)
+	out := c.usageSummary(snap)
 	if !storage {
 		return out, nil
 	}
@@ -37,8 +37,8 @@ func (c *Collector) Summary(ctx context.Context, storage bool) (*api.Summary, er
 	return out, nil
 }
 
-// usage returns CPU, memory and swap.
-func (c *Collector) usage(snap *Snapshot) *api.Summary {
+// usageSummary returns CPU, memory and swap.
+func (c *Collector) usageSummary(snap *Snapshot) *api.Summary {
 	out := &api.Summary{Node: api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Kernel.Booted())}}
 	for i := range snap.all {
 		if m := &snap.all[i]; m.Path == "/" {
@@ -107,7 +107,7 @@ func (c *Collector) podUsage(snap *Snapshot) []api.PodStats {
 	for i := range snap.all { // a pod comes before its containers
 		m := &snap.all[i]
 		if m.isPod() {
-			index[key(m.Pod)] = len(out)
+			index[normalizeUID(m.Pod)] = len(out)
 			out = append(out, api.PodStats{
 				PodRef:    api.PodReference{Name: m.who.Pod, Namespace: m.who.Namespace, UID: string(m.who.UID)},
 				StartTime: metav1.NewTime(m.Created), Containers: []api.ContainerStats{},
@@ -115,7 +115,7 @@ func (c *Collector) podUsage(snap *Snapshot) []api.PodStats {
 			})
 			continue
 		}
-		at, ok := index[key(m.Pod)]
+		at, ok := index[normalizeUID(m.Pod)]
 		if m.ID == "" || !ok {
 			continue
 		}
@@ -227,7 +227,7 @@ func memoryOf(m *measured) *api.MemoryStats {
 		PageFaults: &m.Memory.Faults, MajorPageFaults: &m.Memory.MajorFaults, PSI: psi(m.MemoryPressure),
 	}
 	if m.Memory.Limit < kernel.Unlimited {
-		out.AvailableBytes = left(m.Memory.Limit, m.Memory.WorkingSet)
+		out.AvailableBytes = remaining(m.Memory.Limit, m.Memory.WorkingSet)
 	}
 	return out
 }
@@ -238,7 +238,7 @@ func swapOf(m *measured) *api.SwapStats {
 	}
 	out := &api.SwapStats{Time: metav1.NewTime(m.Time), SwapUsageBytes: &m.Memory.Swap}
 	if m.Memory.SwapLimit < kernel.Unlimited {
-		out.SwapAvailableBytes = left(m.Memory.SwapLimit, m.Memory.Swap)
+		out.SwapAvailableBytes = remaining(m.Memory.SwapLimit, m.Memory.Swap)
 	}
 	return out
 }
@@ -277,8 +277,8 @@ func networkOf(m *measured, named string) *api.NetworkStats {
 	return out
 }
 
-// left is how much of a limit is left.
-func left(limit, used uint64) *uint64 {
+// remaining is how much of a limit is left.
+func remaining(limit, used uint64) *uint64 {
 	n := limit - min(limit, used)
 	return &n
 }

@@ -52,7 +52,7 @@ func (c *Collector) measureSystem(snap *Snapshot) []system {
 		all = append(all, s)
 	}
 	for i := range snap.all {
-		if m := &snap.all[i]; m.Path == c.cfg.Root {
+		if m := &snap.all[i]; m.Path == c.cfg.RootCgroup {
 			all = append(all, system{api.SystemContainerPods, m.Created, *m})
 		}
 	}
@@ -91,7 +91,7 @@ func (c *Collector) measureDaemon(name string, pid int, cgroup string, begun tim
 		if s.Sample, err = c.cfg.Kernel.Cgroup(cgroup, kernel.Usage); err != nil {
 			return system{}, false
 		}
-		counter, since = name+" "+cgroup, born(s.Sample, begun)
+		counter, since = name+" "+cgroup, countedSince(s.Sample, begun)
 	} else {
 		s.Time = time.Now()
 		s.CPU = &kernel.CPU{Usage: p.CPU}
@@ -108,16 +108,16 @@ func (c *Collector) measureDaemon(name string, pid int, cgroup string, begun tim
 
 // measureMisc measures the cgroup of the system's processes, if there is one.
 func (c *Collector) measureMisc(snap *Snapshot) (system, bool) {
-	if c.cfg.System == "" {
+	if c.cfg.SystemCgroup == "" {
 		return system{}, false
 	}
-	sample, err := c.cfg.Kernel.Cgroup(c.cfg.System, kernel.Usage)
+	sample, err := c.cfg.Kernel.Cgroup(c.cfg.SystemCgroup, kernel.Usage)
 	if err != nil {
 		return system{}, false
 	}
 	s := system{name: api.SystemContainerMisc, started: sample.Created, measured: measured{Sample: sample}}
 	if s.CPU != nil {
-		s.rate = c.rates.observe(s.name, point{s.Time, s.CPU.Usage}, born(sample, snap.Time))
+		s.rate = c.rates.observe(s.name, point{s.Time, s.CPU.Usage}, countedSince(sample, snap.Time))
 	}
 	return s, true
 }

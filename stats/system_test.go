@@ -105,7 +105,7 @@ func TestTheCgroupOfTheSystemIsMisc(t *testing.T) {
 	each(t, func(t *testing.T, v2 bool) {
 		m := newMachine(t, v2)
 		c := m.collector()
-		c.cfg.System = "/system"
+		c.cfg.SystemCgroup = "/system"
 		if got := systemContainers(summary(t, c, true)); !slices.Equal(got, []string{"pods"}) {
 			t.Errorf("without such a cgroup: got %q", got)
 		}
@@ -134,7 +134,7 @@ func TestSystemContainersHaveRates(t *testing.T) {
 		m := newMachine(t, v2)
 		synctest.Test(t, func(t *testing.T) {
 			c := m.withRuntime(func() int { return runtimePID })
-			c.cfg.System = "/system"
+			c.cfg.SystemCgroup = "/system"
 			var s *api.Summary
 			for n := range 2 {
 				used := time.Duration(n) * time.Second

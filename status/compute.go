@@ -34,7 +34,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		return *previous.DeepCopy()
 	}
 	c := computation{options: o, report: r, pod: r.Desired.Pod, previous: previous.DeepCopy()}
-	if r.Unseen {
+	if r.NotObserved {
 		return c.unseen()
 	}
 	if c.rejected() {
@@ -51,19 +51,19 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	}
 	c.addresses(&s)
 	s.AllocatedResources, s.Resources = podResources(c.pod, r.Allocated, r.AllocatedPod)
-	s.InitContainerStatuses = c.containers(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
-	s.ContainerStatuses = c.containers(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
-	s.EphemeralContainerStatuses = c.containers(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)
+	s.InitContainerStatuses = c.containerStatuses(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
+	s.ContainerStatuses = c.containerStatuses(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
+	s.EphemeralContainerStatuses = c.containerStatuses(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)
 	if r.Phase >= pod.PhaseTerminated {
-		c.endContainers(&s)
+		c.terminateContainers(&s)
 	}
-	c.probed(&s)
+	c.setProbeResults(&s)
 	c.phase(&s)
-	if pod.Over(s.Phase) {
-		c.endContainers(&s)
+	if pod.IsPhaseTerminal(s.Phase) {
+		c.terminateContainers(&s)
 	}
 	c.limitMessages(&s)
-	c.conditions(&s)
+	c.setConditions(&s)
 	return s
 }
 
@@ -75,8 +75,8 @@ func (c *computation) unseen() v1.PodStatus {
 		ObservedGeneration:    c.pod.Generation,
 		Phase:                 v1.PodPending,
 		QOSClass:              pod.QOSClass(c.pod),
-		InitContainerStatuses: c.containers(c.pod.Spec.InitContainers, nil, kindInit),
-		ContainerStatuses:     c.containers(c.pod.Spec.Containers, nil, kindRegular),
+		InitContainerStatuses: c.containerStatuses(c.pod.Spec.InitContainers, nil, kindInit),
+		ContainerStatuses:     c.containerStatuses(c.pod.Spec.Containers, nil, kindRegular),
 	}
 }
 
@@ -92,11 +92,11 @@ type computation struct {
 // waiting before: for the runtime, or for room.
 func (c *computation) rejected() bool {
 	return c.report.Failed && c.report.Observed.Empty() &&
-		(len(c.previous.ContainerStatuses) == 0 || c.report.Phase == pod.PhasePending && c.neverBegan())
+		(len(c.previous.ContainerStatuses) == 0 || c.report.Phase == pod.PhasePending && c.noContainerCreated())
 }
 
-// neverBegan says that the previous status shows no container that had been made.
-func (c *computation) neverBegan() bool {
+// noContainerCreated says that the previous status shows no container that had been made.
+func (c *computation) noContainerCreated() bool {
 	for _, all := range [][]v1.ContainerStatus{c.previous.InitContainerStatuses, c.previous.ContainerStatuses} {
 		for _, cs := range all {
 			if cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil || cs.RestartCount > 0 || cs.ContainerID != "" {
@@ -169,9 +169,9 @@ func (c *computation) addresses(s *v1.PodStatus) {
 	s.PodIP = ips[0]
 }
 
-// move updates a pod's status with the node's addresses. A pod on the node's network has
+// updateAddresses updates a pod's status with the node's addresses. A pod on the node's network has
 // them as its own.
-func (o Options) move(p *v1.Pod) {
+func (o Options) updateAddresses(p *v1.Pod) {
 	s := &p.Status
 	if len(o.HostIPs) == 0 || s.HostIP == "" {
 		return // the next report sets the first ones

@@ -24,48 +24,48 @@ const (
 	messageRestartRule = "container exited with restart policy rule"
 )
 
-// verdict is a condition before it has its times.
-type verdict struct {
+// conditionState is a condition before it has its times.
+type conditionState struct {
 	status          v1.ConditionStatus
 	reason, message string
 }
 
-var yes = verdict{status: v1.ConditionTrue}
+var conditionTrue = conditionState{status: v1.ConditionTrue}
 
-// conditions sets the pod's conditions, in the kubelet's order.
-func (c *computation) conditions(s *v1.PodStatus) {
+// setConditions sets the pod's conditions, in the kubelet's order.
+func (c *computation) setConditions(s *v1.PodStatus) {
 	for _, old := range c.previous.Conditions {
 		if !pod.OwnsCondition(old.Type) {
 			s.Conditions = append(s.Conditions, old)
 		}
 	}
 	for _, t := range []v1.PodConditionType{v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget} {
-		c.told(s, t)
+		c.addReported(s, t)
 	}
 	sandbox := c.sandboxReady()
 	initialized := c.initialized(s)
 	containers := c.containersReady(s)
 	ready := c.ready(s, containers)
-	c.add(s, v1.PodReadyToStartContainers, sandbox, c.sandboxSince(sandbox))
-	c.add(s, v1.PodInitialized, initialized, c.initializedSince(s, initialized))
-	c.add(s, v1.PodReady, ready, c.readySince(s, ready))
-	c.add(s, v1.ContainersReady, containers, c.readySince(s, containers))
-	c.add(s, v1.PodScheduled, yes, s.StartTime.Time)
+	c.addCondition(s, v1.PodReadyToStartContainers, sandbox, c.sandboxSince(sandbox))
+	c.addCondition(s, v1.PodInitialized, initialized, c.initializedSince(s, initialized))
+	c.addCondition(s, v1.PodReady, ready, c.readySince(s, ready))
+	c.addCondition(s, v1.ContainersReady, containers, c.readySince(s, containers))
+	c.addCondition(s, v1.PodScheduled, conditionTrue, s.StartTime.Time)
 	if couldRestartAll(c.pod) {
 		restarting := c.allRestarting(s)
-		c.add(s, v1.AllContainersRestarting, restarting, c.restartingSince(restarting))
+		c.addCondition(s, v1.AllContainersRestarting, restarting, c.restartingSince(restarting))
 	}
 }
 
-// told adds a condition as the worker reported it. If the worker does not repeat it, a
+// addReported adds a condition as the worker reported it. If the worker does not repeat it, a
 // disruption stays true, and a resize is over.
-func (c *computation) told(s *v1.PodStatus, t v1.PodConditionType) {
+func (c *computation) addReported(s *v1.PodStatus, t v1.PodConditionType) {
 	now, old := condition(c.report.Conditions, t), condition(c.previous.Conditions, t)
 	switch {
 	case now == nil && old != nil && t == v1.DisruptionTarget:
 		s.Conditions = append(s.Conditions, *old)
 	case now != nil:
-		c.add(s, t, verdict{now.Status, now.Reason, now.Message}, now.LastTransitionTime.Time)
+		c.addCondition(s, t, conditionState{now.Status, now.Reason, now.Message}, now.LastTransitionTime.Time)
 		added := &s.Conditions[len(s.Conditions)-1]
 		added.LastProbeTime = now.LastProbeTime
 		if now.ObservedGeneration != 0 {
@@ -93,22 +93,22 @@ func restartsAll(rule v1.ContainerRestartRule) bool {
 }
 
 // allRestarting: containers are being stopped and removed to be made anew.
-func (c *computation) allRestarting(s *v1.PodStatus) verdict {
+func (c *computation) allRestarting(s *v1.PodStatus) conditionState {
 	now := condition(c.report.Conditions, v1.AllContainersRestarting)
 	switch {
 	case s.Phase == v1.PodSucceeded:
-		return verdict{status: v1.ConditionFalse, reason: ReasonPodCompleted}
+		return conditionState{status: v1.ConditionFalse, reason: ReasonPodCompleted}
 	case s.Phase == v1.PodFailed:
-		return verdict{status: v1.ConditionFalse, reason: ReasonPodFailed}
+		return conditionState{status: v1.ConditionFalse, reason: ReasonPodFailed}
 	case now == nil || now.Status != v1.ConditionTrue:
-		return verdict{status: v1.ConditionFalse}
+		return conditionState{status: v1.ConditionFalse}
 	}
-	return verdict{v1.ConditionTrue, ReasonRestartAllStarted, messageRestartRule}
+	return conditionState{v1.ConditionTrue, ReasonRestartAllStarted, messageRestartRule}
 }
 
 // restartingSince: without a restart there was none from the start of the pod
 // on.
-func (c *computation) restartingSince(v verdict) time.Time {
+func (c *computation) restartingSince(v conditionState) time.Time {
 	if now := condition(c.report.Conditions, v1.AllContainersRestarting); now != nil && v.status == v1.ConditionTrue {
 		return now.LastTransitionTime.Time
 	}
@@ -118,10 +118,10 @@ func (c *computation) restartingSince(v verdict) time.Time {
 	return time.Time{}
 }
 
-// add appends the condition. Its time moves only when its status does. since is the time
+// addCondition appends the condition. Its time moves only when its status does. since is the time
 // of the fact that explains the status; zero if that is unknown, which means the time of
 // the sync.
-func (c *computation) add(s *v1.PodStatus, t v1.PodConditionType, v verdict, since time.Time) {
+func (c *computation) addCondition(s *v1.PodStatus, t v1.PodConditionType, v conditionState, since time.Time) {
 	old := condition(c.previous.Conditions, t)
 	at := seconds(since)
 	if at.IsZero() {
@@ -155,19 +155,19 @@ func condition(all []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 }
 
 // sandboxReady: there is one that containers can be started in.
-func (c *computation) sandboxReady() verdict {
-	if c.report.Observed.Current(&c.pod.Spec) == nil {
-		return verdict{status: v1.ConditionFalse}
+func (c *computation) sandboxReady() conditionState {
+	if c.report.Observed.CurrentSandbox(&c.pod.Spec) == nil {
+		return conditionState{status: v1.ConditionFalse}
 	}
-	return yes
+	return conditionTrue
 }
 
 // initialized: all init containers have completed, now or at some earlier time.
-func (c *computation) initialized(s *v1.PodStatus) verdict {
+func (c *computation) initialized(s *v1.PodStatus) conditionState {
 	var unknown, incomplete []string
 	for i := range c.pod.Spec.InitContainers {
 		spec := &c.pod.Spec.InitContainers[i]
-		cs := pod.StatusIn(s.InitContainerStatuses, spec.Name)
+		cs := pod.FindContainerStatus(s.InitContainerStatuses, spec.Name)
 		switch {
 		case cs == nil:
 			unknown = append(unknown, spec.Name)
@@ -176,27 +176,27 @@ func (c *computation) initialized(s *v1.PodStatus) verdict {
 		}
 	}
 	if s.Phase == v1.PodSucceeded && len(unknown) == 0 {
-		return verdict{status: v1.ConditionTrue, reason: ReasonPodCompleted}
+		return conditionState{status: v1.ConditionTrue, reason: ReasonPodCompleted}
 	}
 	for _, cs := range s.ContainerStatuses {
 		if cs.State.Running != nil || cs.State.Terminated != nil {
-			return yes
+			return conditionTrue
 		}
 	}
 	if len(unknown)+len(incomplete) == 0 {
-		return yes
+		return conditionTrue
 	}
 	if old := condition(c.previous.Conditions, v1.PodInitialized); old != nil && old.Status == v1.ConditionTrue {
-		return yes
+		return conditionTrue
 	}
-	return verdict{v1.ConditionFalse, ReasonContainersNotInitialized, listed(unknown, "incomplete", incomplete)}
+	return conditionState{v1.ConditionFalse, ReasonContainersNotInitialized, notReadyMessage(unknown, "incomplete", incomplete)}
 }
 
 // containersReady: every regular container and every sidecar is ready.
-func (c *computation) containersReady(s *v1.PodStatus) verdict {
+func (c *computation) containersReady(s *v1.PodStatus) conditionState {
 	var unknown, unready []string
 	look := func(name string, statuses []v1.ContainerStatus) {
-		switch cs := pod.StatusIn(statuses, name); {
+		switch cs := pod.FindContainerStatus(statuses, name); {
 		case cs == nil:
 			unknown = append(unknown, name)
 		case !cs.Ready:
@@ -213,17 +213,17 @@ func (c *computation) containersReady(s *v1.PodStatus) verdict {
 	}
 	switch {
 	case s.Phase == v1.PodSucceeded && len(unknown) == 0:
-		return verdict{status: v1.ConditionFalse, reason: ReasonPodCompleted}
+		return conditionState{status: v1.ConditionFalse, reason: ReasonPodCompleted}
 	case s.Phase == v1.PodFailed:
-		return verdict{status: v1.ConditionFalse, reason: ReasonPodFailed}
+		return conditionState{status: v1.ConditionFalse, reason: ReasonPodFailed}
 	case len(unknown)+len(unready) > 0:
-		return verdict{v1.ConditionFalse, ReasonContainersNotReady, listed(unknown, "unready", unready)}
+		return conditionState{v1.ConditionFalse, ReasonContainersNotReady, notReadyMessage(unknown, "unready", unready)}
 	}
-	return yes
+	return conditionTrue
 }
 
 // ready: the containers are, and every readiness gate says so too.
-func (c *computation) ready(s *v1.PodStatus, containers verdict) verdict {
+func (c *computation) ready(s *v1.PodStatus, containers conditionState) conditionState {
 	if containers.status != v1.ConditionTrue {
 		return containers
 	}
@@ -237,12 +237,12 @@ func (c *computation) ready(s *v1.PodStatus, containers verdict) verdict {
 		}
 	}
 	if len(missing) > 0 {
-		return verdict{v1.ConditionFalse, ReasonReadinessGatesNotReady, strings.Join(missing, ", ")}
+		return conditionState{v1.ConditionFalse, ReasonReadinessGatesNotReady, strings.Join(missing, ", ")}
 	}
-	return yes
+	return conditionTrue
 }
 
-func listed(unknown []string, word string, others []string) string {
+func notReadyMessage(unknown []string, word string, others []string) string {
 	var parts []string
 	if len(unknown) > 0 {
 		parts = append(parts, fmt.Sprintf("containers with unknown status: %s", unknown))
@@ -256,7 +256,7 @@ func listed(unknown []string, word string, others []string) string {
 // sandboxSince: a sandbox is ready since its creation. If the pod never had one, that is so
 // since the pod's start. Nobody records when a sandbox dies, so the last end of a container
 // stands for it.
-func (c *computation) sandboxSince(v verdict) time.Time {
+func (c *computation) sandboxSince(v conditionState) time.Time {
 	all := c.report.Observed.Sandboxes
 	switch {
 	case v.status == v1.ConditionTrue:
@@ -274,7 +274,7 @@ func (c *computation) sandboxSince(v verdict) time.Time {
 // initializedSince: a pod without init containers is initialized from its start
 // on, others since the last of them completed, or a sidecar was up. Later
 // containers of a sidecar do not count: none that began after a regular one.
-func (c *computation) initializedSince(s *v1.PodStatus, v verdict) time.Time {
+func (c *computation) initializedSince(s *v1.PodStatus, v conditionState) time.Time {
 	if v.status != v1.ConditionTrue || len(c.pod.Spec.InitContainers) == 0 {
 		return c.startTime().Time
 	}
@@ -325,7 +325,7 @@ func (c *computation) readinessOf(s *v1.PodStatus) []v1.ContainerStatus {
 // unready since the last of the unready containers ended, or else since the pod's start;
 // since the pod's start also if one of its containers never ran. A probe's result is true
 // from the sync on, and after a restart of podd from the start of the container on.
-func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
+func (c *computation) readySince(s *v1.PodStatus, v conditionState) time.Time {
 	var started, ended time.Time
 	running, neverRan := false, false
 	for _, cs := range c.readinessOf(s) {
@@ -341,7 +341,7 @@ func (c *computation) readySince(s *v1.PodStatus, v verdict) time.Time {
 		}
 	}
 	switch known := condition(c.previous.Conditions, v1.ContainersReady) != nil; {
-	case v.status == v1.ConditionTrue && known && c.probes():
+	case v.status == v1.ConditionTrue && known && c.hasProbes():
 		return time.Time{}
 	case v.status == v1.ConditionTrue:
 		return started

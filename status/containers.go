@@ -33,15 +33,15 @@ const (
 	kindEphemeral
 )
 
-// containers returns a status for each container of the spec: init containers
+// containerStatuses returns a status for each container of the spec: init containers
 // in the order of the spec, the others by name, as the kubelet lists them.
-func (c *computation) containers(specs []v1.Container, previous []v1.ContainerStatus, k kind) []v1.ContainerStatus {
+func (c *computation) containerStatuses(specs []v1.Container, previous []v1.ContainerStatus, k kind) []v1.ContainerStatus {
 	if len(specs) == 0 {
 		return nil
 	}
 	all := make([]v1.ContainerStatus, 0, len(specs))
 	for i := range specs {
-		all = append(all, c.container(&specs[i], pod.StatusIn(previous, specs[i].Name), k))
+		all = append(all, c.containerStatus(&specs[i], pod.FindContainerStatus(previous, specs[i].Name), k))
 	}
 	if k != kindInit {
 		slices.SortStableFunc(all, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -49,18 +49,18 @@ func (c *computation) containers(specs []v1.Container, previous []v1.ContainerSt
 	return all
 }
 
-func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
+func (c *computation) containerStatus(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	latest, before := c.observed(spec.Name)
-	hooked := latest != nil && latest.State != pod.ContainerExited && c.report.Starting[latest.ID] && !c.ending()
+	hooked := latest != nil && latest.State != pod.ContainerExited && c.report.PostStartRunning[latest.ID] && !c.ending()
 	if hooked {
 		// Its postStart hook is under way: the kubelet shows what was before.
-		latest, before = before, c.before(before)
+		latest, before = before, c.predecessor(before)
 	}
 	var s v1.ContainerStatus
 	if latest == nil {
-		s = c.absent(spec, old, k)
+		s = c.absentStatus(spec, old, k)
 	} else {
-		s = c.present(spec, latest, old)
+		s = c.presentStatus(spec, latest, old)
 		if before != nil {
 			if last := c.state(before, nil); last.Terminated != nil {
 				s.LastTerminationState = last
@@ -70,9 +70,9 @@ func (c *computation) container(spec *v1.Container, old *v1.ContainerStatus, k k
 	if k == kindRegular {
 		s.AllocatedResourcesStatus = c.report.Devices[spec.Name]
 	}
-	c.wait(&s, k)
+	c.applyWaiting(&s, k)
 	c.stillWaiting(&s, old)
-	if hooked || latest != nil && c.report.Followed[latest.ID] {
+	if hooked || latest != nil && c.report.WillRestart[latest.ID] {
 		c.stillRunning(spec, &s, old)
 	}
 	if w := s.State.Waiting; hooked && w != nil && w.Message == "" && firstStart(w.Reason) {
@@ -114,12 +114,12 @@ func firstStart(reason string) bool {
 
 // observed returns the newest container of that name and the one before it.
 func (c *computation) observed(name string) (latest, before *pod.Container) {
-	latest = c.report.Observed.Latest(name)
-	return latest, c.before(latest)
+	latest = c.report.Observed.LatestContainer(name)
+	return latest, c.predecessor(latest)
 }
 
-// before returns the container that this one succeeded; nil for none.
-func (c *computation) before(successor *pod.Container) (before *pod.Container) {
+// predecessor returns the container that this one succeeded; nil for none.
+func (c *computation) predecessor(successor *pod.Container) (before *pod.Container) {
 	if successor == nil {
 		return nil
 	}
@@ -133,9 +133,9 @@ func (c *computation) before(successor *pod.Container) (before *pod.Container) {
 	return before
 }
 
-// absent is the status of a container that the runtime does not have: not
+// absentStatus is the status of a container that the runtime does not have: not
 // made yet, or made and lost.
-func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
+func (c *computation) absentStatus(spec *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	reason := pod.ReasonContainerCreating
 	if len(c.pod.Spec.InitContainers) > 0 {
 		reason = pod.ReasonPodInitializing
@@ -147,7 +147,7 @@ func (c *computation) absent(spec *v1.Container, old *v1.ContainerStatus, k kind
 		VolumeMounts: c.volumeMounts(spec),
 	}
 	if old != nil {
-		if c.restartingAll() && old.State.Waiting == nil && !c.ending() && !pod.Over(c.previous.Phase) {
+		if c.restartingAll() && old.State.Waiting == nil && !c.ending() && !pod.IsPhaseTerminal(c.previous.Phase) {
 			return removedToRestart(s, old)
 		}
 		if old.State.Terminated != nil {
@@ -206,8 +206,8 @@ func (c *computation) anyRegularCreated() bool {
 	return false
 }
 
-// present is the status of a container that the runtime has.
-func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.ContainerStatus) v1.ContainerStatus {
+// presentStatus is the status of a container that the runtime has.
+func (c *computation) presentStatus(spec *v1.Container, seen *pod.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name:         spec.Name,
 		Image:        seen.Image,
@@ -233,7 +233,7 @@ func (c *computation) present(spec *v1.Container, seen *pod.Container, old *v1.C
 		}
 	}
 	s.State = c.state(seen, old)
-	unseen := old != nil && (lost(&s.State) && old.State.Running != nil ||
+	unseen := old != nil && (isLost(&s.State) && old.State.Running != nil ||
 		s.State.Running != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= seen.RestartCount)
 	s.RestartCount = restarts(seen.RestartCount, old, unseen)
 	return s
@@ -263,7 +263,7 @@ func stopSignal(spec *v1.Container) *v1.Signal {
 	return &signal
 }
 
-func lost(s *v1.ContainerState) bool {
+func isLost(s *v1.ContainerState) bool {
 	return s.Terminated != nil && s.Terminated.Reason == pod.ReasonContainerStatusUnknown && s.Terminated.Message == messageLost
 }
 
@@ -289,7 +289,7 @@ func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.Con
 			ContainerID: c.id(seen),
 		}}
 	case pod.ContainerUnknown:
-		if old != nil && old.ContainerID == c.id(seen) && (old.State.Running != nil || lost(&old.State)) {
+		if old != nil && old.ContainerID == c.id(seen) && (old.State.Running != nil || isLost(&old.State)) {
 			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: pod.ReasonContainerStatusUnknown, Message: messageLost, ExitCode: exitCodeUnknown,
 			}}
@@ -299,11 +299,11 @@ func (c *computation) state(seen *pod.Container, old *v1.ContainerStatus) v1.Con
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 }
 
-// wait puts the worker's reason over the state of a container that does not run
+// applyWaiting puts the worker's reason over the state of a container that does not run
 // but will. Its last end stays visible as the last state. The reasons of the
 // very first start never hide how a container ended: the kubelet shows it as
 // terminated until its successor runs or fails to.
-func (c *computation) wait(s *v1.ContainerStatus, k kind) {
+func (c *computation) applyWaiting(s *v1.ContainerStatus, k kind) {
 	why, ok := c.report.Waiting[s.Name]
 	if !ok || s.State.Running != nil || c.ending() {
 		return
@@ -323,9 +323,9 @@ func (c *computation) wait(s *v1.ContainerStatus, k kind) {
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
 }
 
-// endContainers gives every container an end, once no part of the pod runs any more. A
+// terminateContainers gives every container an end, once no part of the pod runs any more. A
 // container without a record of its end counts as failed.
-func (c *computation) endContainers(s *v1.PodStatus) {
+func (c *computation) terminateContainers(s *v1.PodStatus) {
 	end := func(statuses []v1.ContainerStatus) {
 		for i := range statuses {
 			if statuses[i].State.Terminated == nil {

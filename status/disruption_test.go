@@ -22,7 +22,7 @@ func TestADisruptionOfOthersIsTheirs(t *testing.T) {
 		"podd's own, not yet written": {disruption(v1.ConditionTrue, v1.PodReasonTerminationByKubelet), nil, "True TerminationByKubelet"},
 	} {
 		got := ""
-		for _, now := range withOthers(c.own, c.theirs) {
+		for _, now := range mergeConditions(c.own, c.theirs) {
 			got += string(now.Status) + " " + now.Reason
 		}
 		if got != c.want {

@@ -37,7 +37,7 @@ func TestPhaseTable(t *testing.T) {
 					fmt.Fprintf(&table, " %-10s", got.Phase)
 					anyRuns := slices.Contains([]string{i.word, s.word, m.word}, "running")
 					switch {
-					case pod.Over(got.Phase) && anyRuns:
+					case pod.IsPhaseTerminal(got.Phase) && anyRuns:
 						t.Errorf("%s %s %s under %s: %s although a container runs", i.word, s.word, m.word, p, got.Phase)
 					case got.Phase == v1.PodSucceeded && (m.word != "exit0" || p == always):
 						t.Errorf("%s %s %s under %s: Succeeded", i.word, s.word, m.word, p)
@@ -91,7 +91,7 @@ func started(yes bool, name string) option {
 		if s.Probes == nil {
 			s.Probes = pod.ProbeResults{}
 		}
-		if latest := s.Observed.Latest(name); latest != nil {
+		if latest := s.Observed.LatestContainer(name); latest != nil {
 			s.Probes[name] = pod.Probes{ContainerID: latest.ID, Startup: result}
 		}
 	}
@@ -224,7 +224,7 @@ func TestRestartOfAllContainers(t *testing.T) {
 // An apiserver takes the end of a container that its policy does not restart for the last one,
 // and refuses each later status in which it runs.
 func TestAContainerThatIsRestartedAgainstItsPolicyIsNeverShownAsTerminated(t *testing.T) {
-	followed := func(id string) option { return func(s *scene) { s.Followed = map[string]bool{id: true} } }
+	followed := func(id string) option { return func(s *scene) { s.WillRestart = map[string]bool{id: true} } }
 	for _, tt := range []struct {
 		name   string
 		policy v1.RestartPolicy
@@ -266,7 +266,7 @@ func TestAContainerThatIsRestartedAgainstItsPolicyIsNeverShownAsTerminated(t *te
 // goes on showing what was before.
 func TestPostStartHookHidesItsContainer(t *testing.T) {
 	starting := func(id string) option {
-		return func(s *scene) { s.Starting = map[string]bool{id: true} }
+		return func(s *scene) { s.PostStartRunning = map[string]bool{id: true} }
 	}
 	first := compute(aScene(with("a", running(0, 2)), waits("a", "ContainerCreating"), starting("a-0")), v1.PodStatus{})
 	cs := first.ContainerStatuses[0]

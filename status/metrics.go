@@ -32,9 +32,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// moved counts a pod that went from one phase to another; the empty phase is
+// phaseChanged counts a pod that went from one phase to another; the empty phase is
 // that of a pod that was not there, or is not any more.
-func (m *metrics) moved(from, to v1.PodPhase) {
+func (m *metrics) phaseChanged(from, to v1.PodPhase) {
 	if from != "" {
 		m.phases.WithLabelValues(string(from)).Dec()
 	}

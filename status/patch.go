@@ -17,11 +17,11 @@ import (
 // (upstream's status manager, mergePodStatus). The patch names the pod's UID, so that the
 // apiserver refuses it for another pod of that name.
 func Patch(theirs *v1.Pod, computed v1.PodStatus) ([]byte, error) {
-	if pod.Over(theirs.Status.Phase) && !pod.Over(computed.Phase) {
+	if pod.IsPhaseTerminal(theirs.Status.Phase) && !pod.IsPhaseTerminal(computed.Phase) {
 		return nil, nil
 	}
 	merged := *computed.DeepCopy()
-	merged.Conditions = withOthers(computed.Conditions, theirs.Status.Conditions)
+	merged.Conditions = mergeConditions(computed.Conditions, theirs.Status.Conditions)
 	merged.ResourceClaimStatuses = theirs.Status.ResourceClaimStatuses
 	merged.ExtendedResourceClaimStatus = theirs.Status.ExtendedResourceClaimStatus
 	merged.NominatedNodeName = theirs.Status.NominatedNodeName

@@ -11,7 +11,7 @@ import (
 // A terminal phase is final. It is also withheld while a container may still
 // run: others take it as the sign that what the pod held is free.
 func (c *computation) phase(s *v1.PodStatus) {
-	if pod.Over(c.previous.Phase) {
+	if pod.IsPhaseTerminal(c.previous.Phase) {
 		s.Phase, s.Reason, s.Message = c.previous.Phase, c.previous.Reason, c.previous.Message
 		return
 	}
@@ -20,23 +20,23 @@ func (c *computation) phase(s *v1.PodStatus) {
 	if c.report.Failed {
 		ended = v1.PodFailed
 	}
-	if !pod.Over(ended) || !c.mayRun() {
+	if !pod.IsPhaseTerminal(ended) || !c.mayRun() {
 		s.Phase, s.Reason, s.Message = ended, c.report.Reason, c.report.Message
 		return
 	}
 	switch {
-	case c.shown():
+	case c.everReported():
 		s.Phase = c.previous.Phase
-	case pod.Over(s.Phase) && c.anyRegularCreated():
+	case pod.IsPhaseTerminal(s.Phase) && c.anyRegularCreated():
 		s.Phase = v1.PodRunning
-	case pod.Over(s.Phase):
+	case pod.IsPhaseTerminal(s.Phase):
 		s.Phase = v1.PodPending
 	}
 }
 
-// shown says that a node agent has shown the pod before. Pending alone does not prove
+// everReported says that a node agent has shown the pod before. Pending alone does not prove
 // that: it is also the default phase of a pod that no agent has shown.
-func (c *computation) shown() bool {
+func (c *computation) everReported() bool {
 	return c.previous.Phase != "" && (c.previous.Phase != v1.PodPending || !c.previous.StartTime.IsZero())
 }
 
@@ -56,9 +56,9 @@ func (c *computation) mayRun() bool {
 	return false
 }
 
-// tally counts containers the way the kubelet's getPhase does. There is no count
+// phaseCounts counts containers the way the kubelet's getPhase does. There is no count
 // of containers without a status: Compute gives each one of the spec its own.
-type tally struct {
+type phaseCounts struct {
 	spec          *v1.PodSpec
 	restartingAll bool
 
@@ -69,28 +69,28 @@ type tally struct {
 
 // computePhase is the phase that the containers' states alone give.
 func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
-	t := tally{spec: &c.pod.Spec, restartingAll: c.restartingAll()}
+	t := phaseCounts{spec: &c.pod.Spec, restartingAll: c.restartingAll()}
 	for i := range c.pod.Spec.InitContainers {
 		spec := &c.pod.Spec.InitContainers[i]
 		if pod.IsSidecar(spec) {
-			t.sidecar(pod.StatusIn(s.InitContainerStatuses, spec.Name))
+			t.sidecar(pod.FindContainerStatus(s.InitContainerStatuses, spec.Name))
 		} else {
-			t.init(spec, pod.StatusIn(s.InitContainerStatuses, spec.Name), c.followed(spec.Name))
+			t.init(spec, pod.FindContainerStatus(s.InitContainerStatuses, spec.Name), c.hasSuccessor(spec.Name))
 		}
 	}
 	for i := range c.pod.Spec.Containers {
 		spec := &c.pod.Spec.Containers[i]
-		t.regular(spec, pod.StatusIn(s.ContainerStatuses, spec.Name), c.followed(spec.Name))
+		t.regular(spec, pod.FindContainerStatus(s.ContainerStatuses, spec.Name), c.hasSuccessor(spec.Name))
 	}
 	switch {
 	case t.failedInit > 0:
 		return v1.PodFailed
 	case t.pendingInit > 0, t.pendingSidecars > 0 && !c.regularInSandbox(), t.waiting > 0:
-		return c.orFailed(v1.PodPending)
+		return c.failedIfFinished(v1.PodPending)
 	case t.running > 0:
 		return v1.PodRunning
 	case t.stopped > 0:
-		if c.over() || t.stopped == t.stoppedForGood {
+		if c.finished() || t.stopped == t.stoppedForGood {
 			if t.stopped == t.succeeded {
 				return v1.PodSucceeded
 			}
@@ -98,24 +98,24 @@ func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
 		}
 		return v1.PodRunning
 	}
-	return c.orFailed(v1.PodPending)
+	return c.failedIfFinished(v1.PodPending)
 }
 
-// over says that no part of the pod will be started again, whatever its restart policy.
+// finished says that no part of the pod will be started again, whatever its restart policy.
 // Static pods that are stopped keep the phase they had, as in the kubelet
 // (kubernetes/kubernetes#116484).
-func (c *computation) over() bool { return c.report.Phase >= pod.PhaseTerminated && !c.static() }
+func (c *computation) finished() bool { return c.report.Phase >= pod.PhaseTerminated && !c.static() }
 
-// orFailed ends a pod that never got further than p.
-func (c *computation) orFailed(p v1.PodPhase) v1.PodPhase {
-	if c.over() {
+// failedIfFinished ends a pod that never got further than p.
+func (c *computation) failedIfFinished(p v1.PodPhase) v1.PodPhase {
+	if c.finished() {
 		return v1.PodFailed
 	}
 	return p
 }
 
-// again says that a container which ended so, in failure or not, is started again.
-func (t *tally) again(spec *v1.Container, end *v1.ContainerStateTerminated, failed bool) bool {
+// willRestart says that a container which ended so, in failure or not, is started again.
+func (t *phaseCounts) willRestart(spec *v1.Container, end *v1.ContainerStateTerminated, failed bool) bool {
 	return t.restartingAll || end.Reason == pod.ReasonRestartingAllContainers || pod.ShouldRestart(t.spec, spec, end.ExitCode, failed)
 }
 
@@ -129,26 +129,26 @@ func completed(end *v1.ContainerStateTerminated) bool {
 	return end != nil && !hasFailed(pod.InitContainer, end)
 }
 
-// followed says that the newest container of a name has a successor whatever its exit
+// hasSuccessor says that the newest container of a name has a successor whatever its exit
 // code is.
-func (c *computation) followed(name string) bool {
-	last := c.report.Observed.Latest(name)
-	return last != nil && c.report.Followed[last.ID]
+func (c *computation) hasSuccessor(name string) bool {
+	last := c.report.Observed.LatestContainer(name)
+	return last != nil && c.report.WillRestart[last.ID]
 }
 
-func (t *tally) init(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
+func (t *phaseCounts) init(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
 	end := lastEnd(s)
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case !completed(end) && !followed && !t.again(spec, end, true):
+	case !completed(end) && !followed && !t.willRestart(spec, end, true):
 		t.failedInit++
 	}
 }
 
 // sidecar counts a restartable init container. Its ends do not matter to the
 // phase, only whether it was ever up.
-func (t *tally) sidecar(s *v1.ContainerStatus) {
+func (t *phaseCounts) sidecar(s *v1.ContainerStatus) {
 	switch {
 	case s.State.Running != nil:
 		if s.Started == nil || !*s.Started {
@@ -163,7 +163,7 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 
 // regular counts a container; followed says that a successor comes whatever its
 // exit code.
-func (t *tally) regular(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
+func (t *phaseCounts) regular(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
 	end := lastEnd(s)
 	switch {
 	case s.State.Running != nil:
@@ -172,7 +172,7 @@ func (t *tally) regular(spec *v1.Container, s *v1.ContainerStatus, followed bool
 		t.waiting++
 	default:
 		t.stopped++
-		if !followed && !t.again(spec, end, hasFailed(pod.RegularContainer, end)) {
+		if !followed && !t.willRestart(spec, end, hasFailed(pod.RegularContainer, end)) {
 			t.stoppedForGood++
 		}
 		// One that waits to be started again has not succeeded, however it
@@ -201,5 +201,5 @@ func lastEnd(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 // sandbox: the init containers had completed, whatever they do now.
 func (c *computation) regularInSandbox() bool {
 	sandboxes := c.report.Observed.Sandboxes
-	return len(sandboxes) > 0 && c.report.Observed.Initialized(&c.pod.Spec, sandboxes[0].ID)
+	return len(sandboxes) > 0 && c.report.Observed.InitContainersDone(&c.pod.Spec, sandboxes[0].ID)
 }

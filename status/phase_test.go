@@ -140,11 +140,11 @@ func TestRejectedPodFailsBeforeAnythingWasMade(t *testing.T) {
 func TestPhaseWhileAStoppedContainerIsStartedAnew(t *testing.T) {
 	for _, p := range []v1.RestartPolicy{v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
 		r := aScene(policy(p), with("a", exited(0, 0, 5)))
-		r.Followed = map[string]bool{"a-0": true}
+		r.WillRestart = map[string]bool{"a-0": true}
 		if got := compute(r, v1.PodStatus{Phase: v1.PodRunning}).Phase; got != v1.PodRunning {
 			t.Errorf("%s: got %s, want Running", p, got)
 		}
-		r.Followed = map[string]bool{"a-7": true}
+		r.WillRestart = map[string]bool{"a-7": true}
 		if got := compute(r, v1.PodStatus{Phase: v1.PodRunning}).Phase; got != v1.PodSucceeded {
 			t.Errorf("%s, one that is no more: got %s, want Succeeded", p, got)
 		}

@@ -6,8 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// probes says that a probe affects the pod's readiness.
-func (c *computation) probes() bool {
+// hasProbes says that a probe affects the pod's readiness.
+func (c *computation) hasProbes() bool {
 	for spec := range pod.ContainerSpecs(&c.pod.Spec) {
 		if spec.ReadinessProbe != nil || spec.StartupProbe != nil {
 			return true
@@ -19,22 +19,22 @@ func (c *computation) probes() bool {
 // runtimeID is the ID of the newest container of that name, as the prober
 // knows it: without the runtime's name.
 func (c *computation) runtimeID(name string) string {
-	if latest := c.report.Observed.Latest(name); latest != nil {
+	if latest := c.report.Observed.LatestContainer(name); latest != nil {
 		return latest.ID
 	}
 	return ""
 }
 
-// probed sets started and ready of every container.
-func (c *computation) probed(s *v1.PodStatus) {
+// setProbeResults sets started and ready of every container.
+func (c *computation) setProbeResults(s *v1.PodStatus) {
 	for i := range s.ContainerStatuses {
 		cs := &s.ContainerStatuses[i]
-		c.probedOne(c.pod.Spec.Containers, cs, pod.StatusIn(c.previous.ContainerStatuses, cs.Name))
+		c.setContainerProbeResults(c.pod.Spec.Containers, cs, pod.FindContainerStatus(c.previous.ContainerStatuses, cs.Name))
 	}
 	for i := range s.InitContainerStatuses {
 		cs := &s.InitContainerStatuses[i]
 		if pod.IsSidecar(&c.pod.Spec.InitContainers[i]) {
-			c.probedOne(c.pod.Spec.InitContainers, cs, pod.StatusIn(c.previous.InitContainerStatuses, cs.Name))
+			c.setContainerProbeResults(c.pod.Spec.InitContainers, cs, pod.FindContainerStatus(c.previous.InitContainerStatuses, cs.Name))
 			continue
 		}
 		started := cs.State.Running != nil
@@ -43,14 +43,14 @@ func (c *computation) probed(s *v1.PodStatus) {
 	}
 }
 
-// probedOne sets started and ready of a container that may have probes. While a probe has
+// setContainerProbeResults sets started and ready of a container that may have probes. While a probe has
 // no result yet, the same container keeps its earlier values, so that a restart of podd
 // flaps nothing (kubernetes/kubernetes#100277).
-func (c *computation) probedOne(specs []v1.Container, cs, old *v1.ContainerStatus) {
+func (c *computation) setContainerProbeResults(specs []v1.Container, cs, old *v1.ContainerStatus) {
 	started, ready := false, false
 	if cs.State.Running != nil {
 		spec := specOf(specs, cs.Name)
-		results := c.report.Probes.Of(cs.Name, c.runtimeID(cs.Name))
+		results := c.report.Probes.ForContainer(cs.Name, c.runtimeID(cs.Name))
 		same := old != nil && old.ContainerID == cs.ContainerID
 		started = c.passed(spec.StartupProbe, results.Startup, same && old.Started != nil && *old.Started)
 		ready = started && c.passed(spec.ReadinessProbe, results.Ready, same && old.Ready)

@@ -40,7 +40,7 @@ func TestWhateverIsReported(t *testing.T) {
 }
 
 func violated(r *pod.Report, before, now *v1.PodStatus) string {
-	if pod.Over(before.Phase) && now.Phase != before.Phase {
+	if pod.IsPhaseTerminal(before.Phase) && now.Phase != before.Phase {
 		return fmt.Sprintf("went from %s to %s", before.Phase, now.Phase)
 	}
 	if now.Phase == "" || now.StartTime == nil || now.QOSClass == "" {
@@ -55,7 +55,7 @@ func violated(r *pod.Report, before, now *v1.PodStatus) string {
 					states++
 				}
 			}
-			old := pod.StatusIn(lists[0], cs.Name)
+			old := pod.FindContainerStatus(lists[0], cs.Name)
 			last := cs.LastTerminationState.Terminated
 			switch {
 			case states != 1:
@@ -66,7 +66,7 @@ func violated(r *pod.Report, before, now *v1.PodStatus) string {
 				return cs.Name + " is ready and waits"
 			case cs.State.Terminated != nil && last != nil && last.ContainerID != "" && last.ContainerID == cs.State.Terminated.ContainerID:
 				return cs.Name + " is its own predecessor"
-			case pod.Over(now.Phase) && !pod.Over(before.Phase) && cs.State.Running != nil:
+			case pod.IsPhaseTerminal(now.Phase) && !pod.IsPhaseTerminal(before.Phase) && cs.State.Running != nil:
 				return cs.Name + " runs in a pod that ended"
 			}
 		}
@@ -106,7 +106,7 @@ func randomPod(r *rand.Rand) []option {
 // and partly in other sandboxes, reasons, probes and conditions.
 func randomLook(r *rand.Rand, report *pod.Report, look int) {
 	report.At = at(look * 10)
-	report.Probes, report.Starting = pod.ProbeResults{}, map[string]bool{}
+	report.Probes, report.PostStartRunning = pod.ProbeResults{}, map[string]bool{}
 	if r.IntN(4) == 0 {
 		report.Phase = pod.Phase(r.IntN(int(pod.PhaseGone)))
 	}
@@ -129,7 +129,7 @@ func randomLook(r *rand.Rand, report *pod.Report, look int) {
 				State: pod.ContainerState(r.IntN(4)), StartedAt: at(look), FinishedAt: at(look + 1), ExitCode: int32(r.IntN(2)), Reason: "Error"}
 			report.Observed.Containers = append(report.Observed.Containers, c)
 			if r.IntN(4) == 0 {
-				report.Starting[c.ID] = true
+				report.PostStartRunning[c.ID] = true
 			}
 			if r.IntN(2) == 0 {
 				report.Probes[name] = pod.Probes{ContainerID: c.ID, Startup: pod.ProbeResult(r.IntN(3)), Ready: pod.ProbeResult(r.IntN(3))}

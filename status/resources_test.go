@@ -26,7 +26,7 @@ func granted(name, memory string) option {
 // holds says that the runtime holds a container to that much memory.
 func holds(name string, bytes int64) option {
 	return func(s *scene) {
-		s.Observed.Latest(name).Resources = &pod.ContainerResources{CPUShares: 2, CPUPeriod: 100000, MemoryLimitInBytes: bytes}
+		s.Observed.LatestContainer(name).Resources = &pod.ContainerResources{CPUShares: 2, CPUPeriod: 100000, MemoryLimitInBytes: bytes}
 	}
 }
 

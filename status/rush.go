@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// manyPods is how many may be starting at a time before it is a rush.
-	manyPods = 10
-	// patience is how long a pod counts as starting after its start began.
-	patience = 10 * time.Second
+	// rushThreshold is how many may be starting at a time before it is a rush.
+	rushThreshold = 10
+	// maxStartTime is how long a pod counts as starting after its start began.
+	maxStartTime = 10 * time.Second
 	// batching is how long statuses are collected in a rush. Controllers that count ready pods
 	// (ReplicaSet, Deployment, EndpointSlice) count anew and write the result at each change
 	// that they see. One change at a time means two more writes for each pod.
@@ -29,19 +29,19 @@ func (u *Uploader) Rush() bool {
 	return time.Now().Before(u.rushEnds)
 }
 
-// seeRushLocked sees whether a rush begins, goes on or is over.
-func (u *Uploader) seeRushLocked(pods map[pod.UID]*v1.Pod, now time.Time) {
+// updateRushLocked sees whether a rush begins, goes on or is over.
+func (u *Uploader) updateRushLocked(pods map[pod.UID]*v1.Pod, now time.Time) {
 	starting, ends := 0, now
 	for _, p := range pods {
 		if !isStarting(p) {
 			continue
 		}
-		if end := p.Status.StartTime.Add(patience); end.After(now) {
+		if end := p.Status.StartTime.Add(maxStartTime); end.After(now) {
 			starting++
 			ends = later(ends, end)
 		}
 	}
-	if starting > manyPods || now.Before(u.rushEnds) {
+	if starting > rushThreshold || now.Before(u.rushEnds) {
 		u.rushEnds = ends
 	}
 }
@@ -49,7 +49,7 @@ func (u *Uploader) seeRushLocked(pods map[pod.UID]*v1.Pod, now time.Time) {
 // dueInRushLocked is when to send a status during a rush; a time in the past means at once.
 func (u *Uploader) dueInRushLocked(ours *v1.Pod) time.Time {
 	if isStarting(ours) {
-		return ours.Status.StartTime.Add(patience)
+		return ours.Status.StartTime.Add(maxStartTime)
 	}
 	return u.nextBatch
 }

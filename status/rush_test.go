@@ -22,7 +22,7 @@ func begun(s *server, w *status.Writer, u *status.Uploader, n int) (names []stri
 	for _, name := range names {
 		tell(s, w, name, "")
 	}
-	u.Seen(s.list())
+	u.ObservePods(s.list())
 	return names
 }
 

@@ -30,7 +30,7 @@ const (
 )
 
 // uploadRetry is the time between attempts to upload one pod.
-var uploadRetry = wake.Backoff{First: 500 * time.Millisecond, Last: 10 * time.Second}
+var uploadRetry = wake.Backoff{Initial: 500 * time.Millisecond, Max: 10 * time.Second}
 
 // Uploader sets the statuses of pods in an apiserver to those of a Writer, and deletes
 // the objects of pods that had a deletion request and are gone from the node. Create it
@@ -56,20 +56,20 @@ type Uploader struct {
 
 // upload is what is known of a pod that the apiserver has.
 type upload struct {
-	// own is the UID that the pod has on this node. For a mirror pod, which shows a static
+	// localUID is the UID that the pod has on this node. For a mirror pod, which shows a static
 	// pod, it differs from the apiserver's.
-	own    pod.UID
-	theirs *v1.Pod // the newest version seen
-	// last is podd's last version of a pod that has left the node.
-	last *v1.Pod
-	// ours and settled are the two versions in the last completed comparison.
-	ours, settled *v1.Pod
+	localUID pod.UID
+	theirs   *v1.Pod // the newest version seen
+	// finalPod is podd's last version of a pod that has left the node.
+	finalPod *v1.Pod
+	// comparedOurs and settled are the two versions in the last completed comparison.
+	comparedOurs, comparedTheirs *v1.Pod
 
-	busy    bool // a request is in progress
-	absent  bool // the apiserver does not have it any more
-	delay   time.Duration
-	retryAt time.Time // zero: at once
-	failure logonce.Failure
+	inFlight bool // a request is in progress
+	absent   bool // the apiserver does not have it any more
+	delay    time.Duration
+	retryAt  time.Time // zero: at once
+	failure  logonce.Failure
 }
 
 // NewUploader returns an Uploader that knows no pods.
@@ -80,9 +80,9 @@ func NewUploader(client PodClient, writer *Writer, log *slog.Logger) *Uploader {
 	return &Uploader{client: client, writer: writer, log: log, poke: wake.New(), pods: map[pod.UID]*upload{}}
 }
 
-// Seen takes the apiserver's pods of this node, all of them. Those that are missing are
+// ObservePods takes the apiserver's pods of this node, all of them. Those that are missing are
 // gone there.
-func (u *Uploader) Seen(pods []*v1.Pod) {
+func (u *Uploader) ObservePods(pods []*v1.Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	there := make(map[pod.UID]bool, len(pods))
@@ -90,20 +90,20 @@ func (u *Uploader) Seen(pods []*v1.Pod) {
 		there[p.UID] = true
 		known := u.pods[p.UID]
 		if known == nil {
-			u.pods[p.UID] = &upload{own: ownUID(p), theirs: p}
+			u.pods[p.UID] = &upload{localUID: localUID(p), theirs: p}
 		} else if p.ResourceVersion != known.theirs.ResourceVersion && newer(p, known.theirs) {
 			known.theirs = p
 		}
 	}
 	for uid, known := range u.pods {
-		if known.absent = !there[uid]; known.absent && !known.busy {
+		if known.absent = !there[uid]; known.absent && !known.inFlight {
 			delete(u.pods, uid)
 		}
 	}
 	u.wake()
 }
 
-func ownUID(p *v1.Pod) pod.UID {
+func localUID(p *v1.Pod) pod.UID {
 	if hash := p.Annotations[v1.MirrorPodAnnotationKey]; hash != "" {
 		return pod.UID(hash)
 	}
@@ -116,14 +116,14 @@ func newer(a, b *v1.Pod) bool {
 	return err != nil || order >= 0
 }
 
-// Gone says that this node has nothing left of a pod; last is its last version with its
+// PodRemoved says that this node has nothing left of a pod; last is its last version with its
 // final status. If its deletion was requested, the object is deleted after that status
 // was uploaded.
-func (u *Uploader) Gone(last *v1.Pod) {
+func (u *Uploader) PodRemoved(last *v1.Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if known := u.pods[last.UID]; known != nil {
-		known.last, known.retryAt = last, time.Time{}
+		known.finalPod, known.retryAt = last, time.Time{}
 		u.wake()
 	}
 }
@@ -160,15 +160,15 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	newest := u.newestLocked()
-	u.seeRushLocked(newest, now)
+	u.updateRushLocked(newest, now)
 	nextBatch := u.nextBatch
 	for uid, ours := range newest {
 		known := u.pods[uid]
-		if known.busy || known.ours == ours && known.settled == known.theirs && known.last == nil {
+		if known.inFlight || known.comparedOurs == ours && known.comparedTheirs == known.theirs && known.finalPod == nil {
 			continue
 		}
 		at := known.retryAt
-		if known.last == nil && now.Before(u.rushEnds) {
+		if known.finalPod == nil && now.Before(u.rushEnds) {
 			at = later(at, u.dueInRushLocked(ours))
 			if !at.After(now) {
 				nextBatch = now.Add(batching)
@@ -180,8 +180,8 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 			}
 			continue
 		}
-		known.busy = true
-		theirs, last := known.theirs, known.last != nil
+		known.inFlight = true
+		theirs, last := known.theirs, known.finalPod != nil
 		work.Go(func() {
 			select {
 			case slots <- struct{}{}:
@@ -190,7 +190,7 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 				return
 			}
 			after, err := u.upload(ctx, theirs, ours, last)
-			u.done(uid, sent{ours, last}, after, err)
+			u.recordResult(uid, sent{ours, last}, after, err)
 		})
 	}
 	u.nextBatch = nextBatch
@@ -202,9 +202,9 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 func (u *Uploader) newestLocked() map[pod.UID]*v1.Pod {
 	newest := make(map[pod.UID]*v1.Pod, len(u.pods))
 	for uid, known := range u.pods {
-		ours := known.last
+		ours := known.finalPod
 		if ours == nil {
-			ours = u.writer.Observed(known.own)
+			ours = u.writer.Observed(known.localUID)
 		}
 		if ours != nil {
 			newest[uid] = ours
@@ -239,17 +239,17 @@ func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) 
 
 // sent is what an upload sent; last says that the node had nothing left of the pod by then.
 type sent struct {
-	ours *v1.Pod
-	last bool
+	ours  *v1.Pod
+	final bool
 }
 
-// done records how an upload went.
-func (u *Uploader) done(uid pod.UID, s sent, after *v1.Pod, err error) {
+// recordResult records how an upload went.
+func (u *Uploader) recordResult(uid pod.UID, s sent, after *v1.Pod, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	defer u.wake()
 	known := u.pods[uid]
-	known.busy = false
+	known.inFlight = false
 	switch {
 	case known.absent, apierrors.IsConflict(err), err == nil && after == nil:
 		// There is none any more, or another pod has its name: what podd has is of no
@@ -265,21 +265,21 @@ func (u *Uploader) done(uid pod.UID, s sent, after *v1.Pod, err error) {
 	case err != nil:
 		known.delay = uploadRetry.Next(known.delay)
 		known.retryAt = time.Now().Add(known.delay)
-		if known.failure.New(err) {
+		if known.failure.IsNew(err) {
 			u.log.Warn("cannot tell the apiserver of a pod: trying again", "pod", s.ours.Namespace+"/"+s.ours.Name, "uid", uid, "error", err)
 		}
 	default:
 		known.delay, known.retryAt = 0, time.Time{}
-		known.failure.Over()
+		known.failure.Recovered()
 	}
 	if newer(after, known.theirs) {
 		known.theirs = after
 	}
 	if err == nil {
-		known.ours, known.settled = s.ours, after
-		if s.last && known.last == s.ours {
+		known.comparedOurs, known.comparedTheirs = s.ours, after
+		if s.final && known.finalPod == s.ours {
 			// Its deletion was not requested: the object stays, as it is.
-			known.last = nil
+			known.finalPod = nil
 		}
 	}
 }

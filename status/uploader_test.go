@@ -144,7 +144,7 @@ func uploading(t *testing.T, run func(t *testing.T, s *server, w *status.Writer,
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		var u *status.Uploader
-		w := status.NewWriter(status.Config{Gone: func(p *v1.Pod) { u.Gone(p) }})
+		w := status.NewWriter(status.Config{OnForget: func(p *v1.Pod) { u.PodRemoved(p) }})
 		u = status.NewUploader(s, w, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -172,7 +172,7 @@ func TestOnlyTheNewestStatusIsSent(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web")
 		s.slow = time.Second
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		for i := range 100 {
 			tell(s, w, "web", fmt.Sprint(i))
 			time.Sleep(10 * time.Millisecond)
@@ -182,7 +182,7 @@ func TestOnlyTheNewestStatusIsSent(t *testing.T) {
 		if got := s.list()[0].Status.ContainerStatuses[0].State.Waiting.Message; got != "99" {
 			t.Errorf("got the status of change %s, want the last", got)
 		}
-		u.Seen(s.list()) // the watch shows what was patched
+		u.ObservePods(s.list()) // the watch shows what was patched
 		time.Sleep(time.Minute)
 		s.want("nothing changes")
 	})
@@ -191,7 +191,7 @@ func TestOnlyTheNewestStatusIsSent(t *testing.T) {
 func TestAfterAnOutageEachChangedPodIsPatchedOnce(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("a", "b", "c")
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		for _, name := range []string{"a", "b", "c"} {
 			tell(s, w, name, "before")
 		}
@@ -214,7 +214,7 @@ func TestAfterAnOutageEachChangedPodIsPatchedOnce(t *testing.T) {
 func TestWhatOthersOverwriteInAStatusIsPutBackOnce(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web")
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		tell(s, w, "web", "ours")
 		time.Sleep(time.Second)
 		s.want("ours", "patch web")
@@ -223,7 +223,7 @@ func TestWhatOthersOverwriteInAStatusIsPutBackOnce(t *testing.T) {
 		theirs.Status.ContainerStatuses[0].State.Waiting.Message = "theirs"
 		theirs.Status.Conditions = append(theirs.Status.Conditions, v1.PodCondition{Type: "example.com/gate", Status: v1.ConditionTrue})
 		s.store(theirs)
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		time.Sleep(time.Minute)
 		s.want("overwritten", "patch web")
 		after := s.list()[0].Status
@@ -233,7 +233,7 @@ func TestWhatOthersOverwriteInAStatusIsPutBackOnce(t *testing.T) {
 		if !slices.ContainsFunc(after.Conditions, func(c v1.PodCondition) bool { return c.Type == "example.com/gate" }) {
 			t.Errorf("a condition of others was removed: got %+v", after.Conditions)
 		}
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		time.Sleep(time.Minute)
 		s.want("nothing changes")
 	})
@@ -242,7 +242,7 @@ func TestWhatOthersOverwriteInAStatusIsPutBackOnce(t *testing.T) {
 func TestAPodIsDeletedOnceNothingIsLeftOfItAndNotBefore(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web", "other")
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		tell(s, w, "web", "")
 		tell(s, w, "other", "")
 		time.Sleep(time.Second)
@@ -251,7 +251,7 @@ func TestAPodIsDeletedOnceNothingIsLeftOfItAndNotBefore(t *testing.T) {
 		at := metav1.Now()
 		deleted.DeletionTimestamp = &at
 		s.store(&deleted)
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		time.Sleep(time.Minute)
 		s.want("its deletion was requested")
 		tell(s, w, "web", "the last word")
@@ -273,7 +273,7 @@ func TestAPodThatTheApiserverDoesNotFindIsDeletedWhenItDoes(t *testing.T) {
 		at := metav1.Now()
 		deleted.DeletionTimestamp = &at
 		s.store(&deleted)
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		tell(s, w, "web", "the last word")
 		time.Sleep(time.Second)
 		s.did()
@@ -291,7 +291,7 @@ func TestAPodThatTheApiserverDoesNotFindIsDeletedWhenItDoes(t *testing.T) {
 		if got := s.did(); len(got) != 1 || got[0] != "delete web" || len(s.list()) > 0 {
 			t.Errorf("got %q and %d pods, want it deleted once", got, len(s.list()))
 		}
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		time.Sleep(time.Minute)
 		s.want("the apiserver has it no more")
 	})
@@ -302,7 +302,7 @@ func TestAPodThatIsGoneWhileItsLastStatusIsBeingSentIsDeleted(t *testing.T) {
 		s.bind("web")
 		at := metav1.Now()
 		s.pods["web"].DeletionTimestamp = &at
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		s.slow = time.Second
 		tell(s, w, "web", "the last word")
 		time.Sleep(time.Second / 2)
@@ -317,7 +317,7 @@ func TestADeletionIsTriedUntilItSucceeds(t *testing.T) {
 		s.bind("web")
 		at := metav1.Now()
 		s.pods["web"].DeletionTimestamp = &at
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		tell(s, w, "web", "")
 		time.Sleep(time.Second)
 		s.did()
@@ -333,7 +333,7 @@ func TestADeletionIsTriedUntilItSucceeds(t *testing.T) {
 func TestAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web")
-		u.Seen(s.list())
+		u.ObservePods(s.list())
 		tell(s, w, "web", "")
 		time.Sleep(time.Second)
 		s.did()
@@ -352,7 +352,7 @@ func TestAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
 func TestPodsOfOtherSourcesAreNotSent(t *testing.T) {
 	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
 		s.bind("web")
-		u.Seen(nil)
+		u.ObservePods(nil)
 		tell(s, w, "web", "")
 		w.Forget("uid-web")
 		time.Sleep(time.Minute)

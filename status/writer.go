@@ -17,9 +17,9 @@ import (
 // Config is what a Writer is made of.
 type Config struct {
 	Options Options
-	// Gone, which may be nil, is called with the last version of a pod that is forgotten.
+	// OnForget, which may be nil, is called with the last version of a pod that is forgotten.
 	// It must not block.
-	Gone func(last *v1.Pod)
+	OnForget func(last *v1.Pod)
 	// Log may be nil: then nothing is logged.
 	Log *slog.Logger
 	// Metrics may be nil: then nothing is counted.
@@ -30,15 +30,15 @@ type Config struct {
 // that one changed. It starts no goroutine. All methods may be called by
 // anybody at any time; none blocks on a reader.
 type Writer struct {
-	log     *slog.Logger
-	gone    func(last *v1.Pod)
-	metrics *metrics
-	changes wake.Broadcaster
+	log      *slog.Logger
+	onForget func(last *v1.Pod)
+	metrics  *metrics
+	changes  wake.Broadcaster
 
 	mu      sync.Mutex
 	options Options
-	// edition counts the options.
-	edition int
+	// optionsVersion counts the options.
+	optionsVersion int
 	// pods holds immutable objects: a change puts a new one in place.
 	pods map[pod.UID]entry
 }
@@ -56,11 +56,11 @@ func NewWriter(c Config) *Writer {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Writer{
-		log:     c.Log,
-		gone:    c.Gone,
-		metrics: newMetrics(c.Metrics),
-		options: c.Options,
-		pods:    map[pod.UID]entry{},
+		log:      c.Log,
+		onForget: c.OnForget,
+		metrics:  newMetrics(c.Metrics),
+		options:  c.Options,
+		pods:     map[pod.UID]entry{},
 	}
 }
 
@@ -71,15 +71,15 @@ func (w *Writer) SetOptions(o Options) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.options = o
-	w.edition++
+	w.optionsVersion++
 	moved := false
 	for uid, e := range w.pods {
-		if pod.Over(e.pod.Status.Phase) {
+		if pod.IsPhaseTerminal(e.pod.Status.Phase) {
 			continue
 		}
 		p := *e.pod
 		p.Status = *p.Status.DeepCopy()
-		o.move(&p)
+		o.updateAddresses(&p)
 		if !Equal(&e.pod.Status, &p.Status) {
 			e.pod = &p
 			w.pods[uid] = e
@@ -98,15 +98,15 @@ func (w *Writer) Report(r pod.Report) {
 	if r.Desired == nil {
 		return
 	}
-	for !w.reported(r) { // the options have changed meanwhile
+	for !w.tryReport(r) { // the options have changed meanwhile
 	}
 }
 
-// reported is one attempt at Report; false means that another one is needed.
-func (w *Writer) reported(r pod.Report) bool {
+// tryReport is one attempt at Report; false means that another one is needed.
+func (w *Writer) tryReport(r pod.Report) bool {
 	uid := r.Desired.UID()
 	w.mu.Lock()
-	old, options, edition := w.pods[uid], w.options, w.edition
+	old, options, edition := w.pods[uid], w.options, w.optionsVersion
 	w.mu.Unlock()
 
 	// A pod of an apiserver has the last status of an earlier podd, and the newest of what
@@ -115,51 +115,51 @@ func (w *Writer) reported(r pod.Report) bool {
 	if old.pod != nil && !old.unseen {
 		previous = old.pod.Status
 		if r.Desired.Source == pod.SourceAPIServer {
-			previous.Conditions = withOthers(previous.Conditions, r.Desired.Pod.Status.Conditions)
+			previous.Conditions = mergeConditions(previous.Conditions, r.Desired.Pod.Status.Conditions)
 		}
 	}
 	next := options.Compute(r, previous)
-	same := old.pod != nil && old.unseen == r.Unseen && sameSpec(old.pod, r.Desired.Pod) && Equal(&old.pod.Status, &next)
+	same := old.pod != nil && old.unseen == r.NotObserved && sameSpec(old.pod, r.Desired.Pod) && Equal(&old.pod.Status, &next)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.edition != edition || same {
-		return same && w.edition == edition
+	if w.optionsVersion != edition || same {
+		return same && w.optionsVersion == edition
 	}
 	// A shallow copy: spec and metadata are as immutable as the original.
 	p := *r.Desired.Pod
 	p.Status = next
 	w.logChange(&p, previous.Phase)
-	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin, unseen: r.Unseen}
+	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin, unseen: r.NotObserved}
 	shown := v1.PodPhase("")
 	if old.pod != nil {
 		shown = old.pod.Status.Phase
 	}
-	w.metrics.moved(shown, next.Phase)
+	w.metrics.phaseChanged(shown, next.Phase)
 	w.changed()
 	return true
 }
 
-// withOthers returns podd's own conditions, and those that others have set in the
+// mergeConditions returns podd's own conditions, and those that others have set in the
 // apiserver. That includes the condition that another disrupts the pod, if podd does not.
-func withOthers(own, theirs []v1.PodCondition) []v1.PodCondition {
+func mergeConditions(own, theirs []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
-	disrupts := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget && isOwn(&c) })
+	disrupts := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget && setByPodd(&c) })
 	for _, c := range theirs {
 		if !pod.OwnsCondition(c.Type) || c.Type == v1.DisruptionTarget && !disrupts {
 			out = append(out, c)
 		}
 	}
 	for _, c := range own {
-		if isOwn(&c) {
+		if setByPodd(&c) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// isOwn says that podd has set a condition. DisruptionTarget is also the scheduler's and
+// setByPodd says that podd has set a condition. DisruptionTarget is also the scheduler's and
 // controllers', who take it back when they do not disrupt the pod after all.
-func isOwn(c *v1.PodCondition) bool {
+func setByPodd(c *v1.PodCondition) bool {
 	return pod.OwnsCondition(c.Type) && (c.Type != v1.DisruptionTarget || c.Reason == v1.PodReasonTerminationByKubelet)
 }
 
@@ -179,24 +179,24 @@ func (w *Writer) logChange(p *v1.Pod, before v1.PodPhase) {
 }
 
 // Drop drops a pod that may still have something on the node. It ignores an unknown pod.
-func (w *Writer) Drop(uid pod.UID) { w.take(uid) }
+func (w *Writer) Drop(uid pod.UID) { w.remove(uid) }
 
 // Forget drops a pod that has nothing on the node any more. It ignores an unknown pod.
 func (w *Writer) Forget(uid pod.UID) {
-	e, ok := w.take(uid)
-	if ok && w.gone != nil {
-		w.gone(e.pod)
+	e, ok := w.remove(uid)
+	if ok && w.onForget != nil {
+		w.onForget(e.pod)
 	}
 }
 
-func (w *Writer) take(uid pod.UID) (e entry, ok bool) {
+func (w *Writer) remove(uid pod.UID) (e entry, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e, ok = w.pods[uid]; !ok {
 		return e, false
 	}
 	delete(w.pods, uid)
-	w.metrics.moved(e.pod.Status.Phase, "")
+	w.metrics.phaseChanged(e.pod.Status.Phase, "")
 	w.changed()
 	return e, true
 }

@@ -262,7 +262,7 @@ func TestAPodThatWasNotSeenYetIsNotUnready(t *testing.T) {
 
 	w := NewWriter(Config{})
 	unseen := seen
-	unseen.Unseen, unseen.Observed, unseen.Probes = true, pod.Observed{UID: seen.Desired.UID()}, nil
+	unseen.NotObserved, unseen.Observed, unseen.Probes = true, pod.Observed{UID: seen.Desired.UID()}, nil
 	unseen.StartTime, unseen.At = at(80), at(80)
 	unseen.Waiting = map[string]pod.Waiting{"a": {Reason: pod.ReasonContainerCreating, Message: "the runtime is away"}}
 	w.Report(unseen)

@@ -15,12 +15,12 @@ import (
 // methods.
 type Notifier struct {
 	log *slog.Logger
-	// every is the interval of keep-alive pings; 0 without a watchdog.
-	every time.Duration
+	// pingInterval is the interval of keep-alive pings; 0 without a watchdog.
+	pingInterval time.Duration
 
-	mu     sync.Mutex
-	status string // as last sent
-	quiet  bool   // a socket error was logged
+	mu          sync.Mutex
+	status      string // as last sent
+	errorLogged bool   // a socket error was logged
 }
 
 // New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment. It returns an
@@ -31,7 +31,7 @@ func New(log *slog.Logger) (*Notifier, error) {
 		return nil, fmt.Errorf("read systemd's watchdog settings: %w", err)
 	}
 	// sd_watchdog_enabled(3) recommends half of the limit.
-	return &Notifier{log: log, every: limit / 2}, nil
+	return &Notifier{log: log, pingInterval: limit / 2}, nil
 }
 
 // Ready reports that podd has started: units ordered after it may start.
@@ -58,11 +58,11 @@ func (n *Notifier) Status(text string) {
 // for WatchdogSec, systemd aborts the process, which dumps its goroutines to the journal, and
 // restarts it. Without a watchdog Run only waits.
 func (n *Notifier) Run(ctx context.Context, health func() error) error {
-	if n.every <= 0 {
+	if n.pingInterval <= 0 {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	ticker := time.NewTicker(n.every)
+	ticker := time.NewTicker(n.pingInterval)
 	defer ticker.Stop()
 	well := true
 	for {
@@ -75,7 +75,7 @@ func (n *Notifier) Run(ctx context.Context, health func() error) error {
 			well = true
 		} else {
 			if well {
-				n.log.Warn("unhealthy: not notifying systemd's watchdog", "restart_within", 2*n.every, "reason", err)
+				n.log.Warn("unhealthy: not notifying systemd's watchdog", "restart_within", 2*n.pingInterval, "reason", err)
 			}
 			n.Status("unhealthy: " + err.Error())
 			well = false
@@ -92,8 +92,8 @@ func (n *Notifier) send(state string) {
 	_, err := daemon.SdNotify(false, state)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err != nil && !n.quiet {
+	if err != nil && !n.errorLogged {
 		n.log.Warn("cannot notify systemd", "error", err)
 	}
-	n.quiet = err != nil
+	n.errorLogged = err != nil
 }

@@ -131,7 +131,7 @@ func TestWithoutSystemdNothingIsAskedAndNothingFails(t *testing.T) {
 func TestWatchdogOfAnotherProcessIsNotOurs(t *testing.T) {
 	manager(t, time.Second)
 	t.Setenv("WATCHDOG_PID", "1")
-	if n := newNotifier(t); n.every != 0 {
-		t.Errorf("got an interval of %v, want none", n.every)
+	if n := newNotifier(t); n.pingInterval != 0 {
+		t.Errorf("got an interval of %v, want none", n.pingInterval)
 	}
 }

@@ -52,10 +52,10 @@ type Allocator struct {
 	node   Range
 	log    *slog.Logger
 
-	mu      sync.Mutex
-	byPod   map[pod.UID]Range // guarded by mu
-	broken  map[string]error  // records that cannot be read; guarded by mu
-	nextOne uint32            // the slot to try first; guarded by mu
+	mu         sync.Mutex
+	byPod      map[pod.UID]Range // guarded by mu
+	unreadable map[string]error  // records that cannot be read; guarded by mu
+	nextSlot   uint32            // the slot to try first; guarded by mu
 }
 
 // New reads the records of the existing pods. It fails if the configuration violates
@@ -63,7 +63,7 @@ type Allocator struct {
 func New(cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dirs: cfg.Dirs, length: cfg.Length, node: cfg.Node, log: cfg.Log,
-		byPod: map[pod.UID]Range{}, broken: map[string]error{},
+		byPod: map[pod.UID]Range{}, unreadable: map[string]error{},
 	}
 	if a.length == 0 {
 		a.length = DefaultLength
@@ -83,7 +83,7 @@ func New(cfg Config) (*Allocator, error) {
 		if !e.IsDir() {
 			continue
 		}
-		if _, err := a.recallLocked(pod.UID(e.Name())); err != nil {
+		if _, err := a.loadLocked(pod.UID(e.Name())); err != nil {
 			a.log.Warn("cannot read a pod's user namespace: no other pod gets one until it can be read", "uid", e.Name(), "error", err)
 		}
 	}
@@ -105,16 +105,16 @@ func (a *Allocator) check() error {
 	return nil
 }
 
-// Of returns the pod's range, and allocates one if it has none; its record is written
+// GetOrAllocate returns the pod's range, and allocates one if it has none; its record is written
 // when Of returns. It creates the pod's directory if it does not exist.
-func (a *Allocator) Of(uid pod.UID) (Range, error) {
+func (a *Allocator) GetOrAllocate(uid pod.UID) (Range, error) {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return Range{}, fmt.Errorf("user namespace: %q is not a pod UID", uid)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, held := a.byPod[uid]
-	r, err := a.recallLocked(uid)
+	r, err := a.loadLocked(uid)
 	switch {
 	case err != nil:
 		return Range{}, fmt.Errorf("user namespace: %w", err)
@@ -127,16 +127,16 @@ func (a *Allocator) Of(uid pod.UID) (Range, error) {
 			return Range{}, fmt.Errorf("create user namespace: %w", err)
 		}
 	}
-	if err := writeRecord(a.file(uid), r); err != nil {
+	if err := writeRecord(a.recordPath(uid), r); err != nil {
 		return Range{}, fmt.Errorf("create user namespace: %w", err)
 	}
 	a.byPod[uid] = r
 	return r, nil
 }
 
-// recallLocked reads a pod's record; the zero Range if it has none.
-func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
-	file := a.file(uid)
+// loadLocked reads a pod's record; the zero Range if it has none.
+func (a *Allocator) loadLocked(uid pod.UID) (Range, error) {
+	file := a.recordPath(uid)
 	r, err := readRecord(file)
 	if !r.usable() {
 		r = Range{} // of an older podd: nothing has started in it, and the pod gets another
@@ -149,10 +149,10 @@ func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
 		}
 	}
 	if err != nil {
-		a.broken[file] = err
+		a.unreadable[file] = err
 		return Range{}, err
 	}
-	delete(a.broken, file)
+	delete(a.unreadable, file)
 	if r != (Range{}) {
 		a.byPod[uid] = r
 	}
@@ -161,29 +161,29 @@ func (a *Allocator) recallLocked(uid pod.UID) (Range, error) {
 
 // freeLocked finds a free range, starting after the last one found.
 func (a *Allocator) freeLocked() (Range, error) {
-	for file := range a.broken {
-		if _, err := a.recallLocked(pod.UID(filepath.Base(filepath.Dir(file)))); err != nil {
+	for file := range a.unreadable {
+		if _, err := a.loadLocked(pod.UID(filepath.Base(filepath.Dir(file)))); err != nil {
 			return Range{}, fmt.Errorf("another pod's record must be fixed or removed first: %w", err)
 		}
 	}
 	for uid := range a.byPod {
-		if _, err := os.Lstat(a.file(uid)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(a.recordPath(uid)); errors.Is(err, fs.ErrNotExist) {
 			delete(a.byPod, uid)
 		}
 	}
 	slots := a.node.Length / a.length
 	taken := slices.Collect(maps.Values(a.byPod))
 	for i := range slots {
-		slot := (a.nextOne + i) % slots
+		slot := (a.nextSlot + i) % slots
 		r := Range{First: a.node.First + slot*a.length, Length: a.length}
 		if r.usable() && !slices.ContainsFunc(taken, r.overlaps) {
-			a.nextOne = (slot + 1) % slots
+			a.nextSlot = (slot + 1) % slots
 			return r, nil
 		}
 	}
 	return Range{}, errors.New("could not find an empty slot to allocate a user namespace") // upstream's words
 }
 
-func (a *Allocator) file(uid pod.UID) string {
+func (a *Allocator) recordPath(uid pod.UID) string {
 	return a.dirs.UserNamespace(uid)
 }

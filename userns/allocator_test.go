@@ -25,7 +25,7 @@ func open(t *testing.T, cfg Config) *Allocator {
 
 func of(t *testing.T, a *Allocator, uid pod.UID) Range {
 	t.Helper()
-	r, err := a.Of(uid)
+	r, err := a.GetOrAllocate(uid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestARangeIsFreeWhenThePodsDirectoryIsRemoved(t *testing.T) {
 	a := open(t, cfg)
 	one := of(t, a, "one")
 	of(t, a, "two")
-	if _, err := a.Of("three"); err == nil || err.Error() != "create user namespace: could not find an empty slot to allocate a user namespace" {
+	if _, err := a.GetOrAllocate("three"); err == nil || err.Error() != "create user namespace: could not find an empty slot to allocate a user namespace" {
 		t.Errorf("no range left: got %v", err)
 	}
 	if err := os.RemoveAll(cfg.Dirs.Pod("one")); err != nil {
@@ -71,7 +71,7 @@ func TestARangeIsFreeWhenThePodsDirectoryIsRemoved(t *testing.T) {
 	if got := of(t, a, "three"); got != one {
 		t.Errorf("got %v, want the freed %v", got, one)
 	}
-	if got, err := a.Of("one"); err == nil {
+	if got, err := a.GetOrAllocate("one"); err == nil {
 		t.Errorf("the pod that was gone: got %v, want no range", got)
 	}
 }
@@ -109,10 +109,10 @@ func TestARecordThatCannotBeReadStopsNewOnesOnly(t *testing.T) {
 			if got := of(t, a, "one"); got != one {
 				t.Errorf("%s: the other pod got %v, want its own %v", name, got, one)
 			}
-			if got, err := a.Of("two"); err == nil || !strings.Contains(err.Error(), file) {
+			if got, err := a.GetOrAllocate("two"); err == nil || !strings.Contains(err.Error(), file) {
 				t.Errorf("%s: got %v, %v, want an error that names the file", name, got, err)
 			}
-			if got, err := a.Of("three"); err == nil || !strings.Contains(err.Error(), file) {
+			if got, err := a.GetOrAllocate("three"); err == nil || !strings.Contains(err.Error(), file) {
 				t.Errorf("%s: a new pod got %v, %v, want an error that names the file", name, got, err)
 			}
 		}
@@ -157,7 +157,7 @@ func TestConfiguration(t *testing.T) {
 	if got := of(t, a, "one"); got != (Range{1 << 30, 1 << 30}) {
 		t.Errorf("a quarter of all IDs: got %v", got)
 	}
-	if _, err := a.Of("../x"); err == nil {
+	if _, err := a.GetOrAllocate("../x"); err == nil {
 		t.Error("a UID that leads elsewhere: got no error")
 	}
 }
@@ -180,7 +180,7 @@ func TestTheRangeThatEndsWithTheInvalidIDIsNeverUsed(t *testing.T) {
 	if got := of(t, open(t, cfg), "before"); got.First != last-65536 {
 		t.Errorf("after a restart: got %v", got)
 	}
-	if got, err := a.Of("other"); err == nil {
+	if got, err := a.GetOrAllocate("other"); err == nil {
 		t.Errorf("all other ranges are taken: got %v", got)
 	}
 	cfg.Node = Range{last, 65536}
@@ -194,7 +194,7 @@ func TestManyPodsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	got := make([]Range, 50)
 	for i := range got {
-		wg.Go(func() { got[i], _ = a.Of(pod.UID(fmt.Sprint("pod-", i))) })
+		wg.Go(func() { got[i], _ = a.GetOrAllocate(pod.UID(fmt.Sprint("pod-", i))) })
 	}
 	wg.Wait()
 	seen := map[Range]bool{}

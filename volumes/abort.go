@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// answerTimeout is how long a server may take to answer a question; after that, it is
+	// probeTimeout is how long a server may take to answer a question; after that, it is
 	// considered dead.
-	answerTimeout = 10 * time.Second
-	// askPeriod is the time between two questions to a server that answers.
-	askPeriod = 10 * time.Second
+	probeTimeout = 10 * time.Second
+	// probePeriod is the time between two questions to a server that answers.
+	probePeriod = 10 * time.Second
 	// abortPeriod is the time between two aborts. A process makes several requests before
 	// it exits, one after another: write, commit, close.
 	abortPeriod = 2 * time.Second
-	// abortedPause follows a question that was aborted with the other requests. The next
+	// pauseAfterAbort follows a question that was aborted with the other requests. The next
 	// one has the rest of abortPeriod to be answered.
-	abortedPause = abortPeriod / 2
+	pauseAfterAbort = abortPeriod / 2
 )
 
 // errAborted is the error of a question that this podd or somebody else (umount -f)
@@ -84,20 +84,20 @@ func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell f
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if question == nil {
-			question = m.ask(at.Mountpoint)
+			question = m.probeServer(at.Mountpoint)
 		}
 		select {
 		case err := <-question:
 			question = nil
 			if errors.Is(err, errAborted) {
-				wake.Sleep(ctx, abortedPause)
+				wake.Sleep(ctx, pauseAfterAbort)
 				continue
 			}
-			wake.Sleep(ctx, askPeriod)
+			wake.Sleep(ctx, probePeriod)
 			silent, dead = 0, false
 			tick.Reset(abortPeriod)
 		case <-tick.C:
-			if silent++; silent < int(answerTimeout/abortPeriod) {
+			if silent++; silent < int(probeTimeout/abortPeriod) {
 				continue
 			}
 			if dead = true; !told {
@@ -117,17 +117,17 @@ func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell f
 // abort aborts the requests that wait for a server, even after ctx has ended. Afterwards
 // the mount is not busy.
 func (m *Mounter) abort(ctx context.Context, point string) {
-	within, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errPatience)
+	within, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), hangTimeout, errHangTimeout)
 	defer cancel()
-	if err := m.unmounts.abort(within, point); err != nil {
+	if err := m.unmounter.abort(within, point); err != nil {
 		m.log.Warn("cannot abort the requests that wait for a server", "mount", point, "error", err)
 	}
 }
 
-// askServer asks how full the file system mounted at a point is. NFS asks its server each
+// probeServer asks how full the file system mounted at a point is. NFS asks its server each
 // time. The answer may never come. The question waits on a copy of the mount, so the mount
 // itself can be unmounted meanwhile.
-func askServer(point string) <-chan error {
+func probeServer(point string) <-chan error {
 	answer := make(chan error, 1)
 	go func() {
 		answer <- func() error {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filer is an NFS server that answers or not, and what was asked of and aborted on it.
-type filer struct {
+// fakeNFSServer is an NFS server that answers or not, and what was asked of and aborted on it.
+type fakeNFSServer struct {
 	t *testing.T
 
 	mu      sync.Mutex // guards what follows
@@ -24,9 +24,9 @@ type filer struct {
 	told    []string
 }
 
-// withFiler mounts an NFS volume for pod 1, of which the filer is the server, as far as
+// withFakeNFSServer mounts an NFS volume for pod 1, of which the filer is the server, as far as
 // AbortRequests sees it.
-func withFiler(t *testing.T, m *Mounter) (f *filer, point string) {
+func withFakeNFSServer(t *testing.T, m *Mounter) (f *fakeNFSServer, point string) {
 	t.Helper()
 	mustSetUp(t, m, aPod("1", empty("e")))
 	export := tempDir(t)
@@ -34,9 +34,9 @@ func withFiler(t *testing.T, m *Mounter) (f *filer, point string) {
 	if err := unix.Mount(export, point, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	f = &filer{t: t, points: map[string]bool{}}
-	m.ask = f.ask
-	m.unmounts.call = func(point string, flags int) error {
+	f = &fakeNFSServer{t: t, points: map[string]bool{}}
+	m.probeServer = f.ask
+	m.unmounter.call = func(point string, flags int) error {
 		if flags != unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW {
 			return unix.Unmount(point, flags)
 		}
@@ -46,7 +46,7 @@ func withFiler(t *testing.T, m *Mounter) (f *filer, point string) {
 	return f, point
 }
 
-func (f *filer) ask(point string) <-chan error {
+func (f *fakeNFSServer) ask(point string) <-chan error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.points[point] = true
@@ -63,7 +63,7 @@ func (f *filer) ask(point string) <-chan error {
 	return answer
 }
 
-func (f *filer) abort(point string) {
+func (f *fakeNFSServer) abort(point string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.points[point] = true
@@ -72,7 +72,7 @@ func (f *filer) abort(point string) {
 }
 
 // turn has the server fall silent, or answer what it was asked.
-func (f *filer) turn(silent bool) {
+func (f *fakeNFSServer) turn(silent bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.silent = silent
@@ -81,14 +81,14 @@ func (f *filer) turn(silent bool) {
 	}
 }
 
-func (f *filer) endLocked(err error) {
+func (f *fakeNFSServer) endLocked(err error) {
 	for _, answer := range f.pending {
 		answer <- err
 	}
 	f.pending = nil
 }
 
-func (f *filer) tell(why string) {
+func (f *fakeNFSServer) tell(why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.told = append(f.told, why)
@@ -96,7 +96,7 @@ func (f *filer) tell(why string) {
 
 // mustHave checks how often requests were aborted since the last look, and how often
 // that was told in all.
-func (f *filer) mustHave(aborts, told int) {
+func (f *fakeNFSServer) mustHave(aborts, told int) {
 	f.t.Helper()
 	synctest.Wait()
 	f.mu.Lock()
@@ -108,7 +108,7 @@ func (f *filer) mustHave(aborts, told int) {
 }
 
 // aborting runs AbortRequests for pod 1 until stop is called.
-func (f *filer) aborting(m *Mounter) (stop func()) {
+func (f *fakeNFSServer) aborting(m *Mounter) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -121,7 +121,7 @@ func (f *filer) aborting(m *Mounter) (stop func()) {
 func TestRequestsAreAbortedOnlyWhileTheServerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)
-		f, point := withFiler(t, m)
+		f, point := withFakeNFSServer(t, m)
 		stop := f.aborting(m)
 		time.Sleep(time.Hour)
 		f.mustHave(0, 0)
@@ -130,7 +130,7 @@ func TestRequestsAreAbortedOnlyWhileTheServerDoesNotAnswer(t *testing.T) {
 		}
 
 		f.turn(true)
-		time.Sleep(askPeriod + answerTimeout - time.Second) // it was asked just before
+		time.Sleep(probePeriod + probeTimeout - time.Second) // it was asked just before
 		f.mustHave(0, 0)
 		time.Sleep(2 * time.Second)
 		f.mustHave(1, 1)
@@ -142,7 +142,7 @@ func TestRequestsAreAbortedOnlyWhileTheServerDoesNotAnswer(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.mustHave(0, 1)
 		f.turn(true)
-		time.Sleep(askPeriod + answerTimeout + time.Second)
+		time.Sleep(probePeriod + probeTimeout + time.Second)
 		if f.mustHave(1, 1); len(f.points) != 1 || !f.points[point] {
 			t.Errorf("got requests to %v, want %s", f.points, point)
 		}
@@ -159,15 +159,15 @@ func TestRequestsAreAbortedOnlyWhileTheServerDoesNotAnswer(t *testing.T) {
 func TestAQuestionThatSomebodyElseAbortedIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)
-		f, point := withFiler(t, m)
+		f, point := withFakeNFSServer(t, m)
 		f.turn(true)
 		defer f.aborting(m)()
 		for range 4 {
-			time.Sleep(answerTimeout / 5)
+			time.Sleep(probeTimeout / 5)
 			f.abort(point)
 			f.mustHave(1, 0)
 		}
-		time.Sleep(answerTimeout/5 + time.Second)
+		time.Sleep(probeTimeout/5 + time.Second)
 		f.mustHave(1, 1)
 	})
 }
@@ -176,8 +176,8 @@ func TestAQuestionThatSomebodyElseAbortedIsNoAnswer(t *testing.T) {
 func TestAServerIsNotDeadBecausePoddStoodStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)
-		f, _ := withFiler(t, m)
-		m.ask = func(string) <-chan error {
+		f, _ := withFakeNFSServer(t, m)
+		m.probeServer = func(string) <-chan error {
 			answer := make(chan error, 1)
 			time.Sleep(time.Minute) // in the loop
 			time.AfterFunc(time.Second, func() { answer <- nil })
@@ -193,8 +193,8 @@ func TestAServerIsNotDeadBecausePoddStoodStill(t *testing.T) {
 func TestAnErrorIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)
-		f, _ := withFiler(t, m)
-		m.ask = func(point string) <-chan error {
+		f, _ := withFakeNFSServer(t, m)
+		m.probeServer = func(point string) <-chan error {
 			answer := make(chan error, 1)
 			answer <- unix.ESTALE
 			return answer
@@ -208,7 +208,7 @@ func TestAnErrorIsAnAnswer(t *testing.T) {
 func TestNoRequestsAreAbortedOfWhatPoddHasNotMountedItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)
-		f, point := withFiler(t, m)
+		f, point := withFakeNFSServer(t, m)
 		if err := unix.Unmount(point, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -230,27 +230,27 @@ func TestNoRequestsAreAbortedOfWhatPoddHasNotMountedItself(t *testing.T) {
 func TestRequestsOfOneMountAreAbortedByOneCallAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)
-		f, _ := withFiler(t, m)
+		f, _ := withFakeNFSServer(t, m)
 		f.turn(true)
 		first := f.aborting(m)
 		time.Sleep(time.Second)
 		second, third := f.aborting(m), f.aborting(m)
-		time.Sleep(answerTimeout)
+		time.Sleep(probeTimeout)
 		f.mustHave(1, 1)
 		second()
 		first()
 		f.mustHave(1, 1)
-		time.Sleep(answerTimeout + time.Second)
+		time.Sleep(probeTimeout + time.Second)
 		f.mustHave(1, 2)
 		third()
 	})
 }
 
 func TestAPodIsTornDownWhenAbortsHaveEndedOrPatienceHas(t *testing.T) {
-	for _, tc := range []struct{ aborts, want time.Duration }{{patience / 2, patience / 2}, {2 * patience, patience}} {
+	for _, tc := range []struct{ aborts, want time.Duration }{{hangTimeout / 2, hangTimeout / 2}, {2 * hangTimeout, hangTimeout}} {
 		synctest.Test(t, func(t *testing.T) {
 			m := newMounter(t)
-			f, _ := withFiler(t, m)
+			f, _ := withFakeNFSServer(t, m)
 			stop := f.aborting(m)
 			synctest.Wait()
 			time.AfterFunc(tc.aborts, stop)
@@ -279,9 +279,9 @@ func mustBeSilent(t *testing.T, answer <-chan error) {
 func TestRequestsToADeadServerAreAbortedAndItsMountStays(t *testing.T) {
 	path, _ := deadMount(t)
 	m := newMounter(t)
-	answer := m.ask(path)
+	answer := m.probeServer(path)
 	mustBeSilent(t, answer)
-	if err := m.unmounts.abort(t.Context(), path); err != nil {
+	if err := m.unmounter.abort(t.Context(), path); err != nil {
 		t.Errorf("abort: %v", err)
 	}
 	if err := <-answer; err == nil {
@@ -299,7 +299,7 @@ func TestAQuestionToADeadServerDoesNotKeepItsMountBusy(t *testing.T) {
 	if err := unix.Mount(path, other, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	answer := m.ask(other)
+	answer := m.probeServer(other)
 	mustBeSilent(t, answer)
 	if err := unix.Unmount(other, 0); err != nil {
 		t.Errorf("unmount: %v", err)

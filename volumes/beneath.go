@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLeaves does not say where the path leads: that would leak facts about the host.
-var errLeaves = errors.New("it points outside the volume")
+// errOutsideVolume does not say where the path leads: that would leak facts about the host.
+var errOutsideVolume = errors.New("it points outside the volume")
 
 // attempts bounds how often a path is looked up again because somebody else changes it
 // at the same time: the kernel gives up (EAGAIN), or a directory is made and removed.
@@ -30,7 +30,7 @@ func openBeneath(dir int, name string) (fd int, err error) {
 	}
 	switch {
 	case errors.Is(err, unix.EXDEV):
-		return -1, errLeaves
+		return -1, errOutsideVolume
 	case errors.Is(err, unix.ELOOP):
 		return -1, errors.New("it goes through a loop of symbolic links, or a link that may not be followed")
 	case err != nil:
@@ -74,7 +74,7 @@ func openOrMake(volume, parent int, name string, mode uint32) (int, error) {
 		if !errors.Is(err, unix.ENOENT) {
 			return fd, err
 		}
-		fd, err = makeStep(parent, path.Base(name), mode)
+		fd, err = makeComponent(parent, path.Base(name), mode)
 		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
 			return fd, err
 		}
@@ -86,9 +86,9 @@ func openOrMake(volume, parent int, name string, mode uint32) (int, error) {
 	return -1, errors.New("somebody else makes and removes one of its directories at the same time")
 }
 
-// makeStep creates one directory and opens it. It never follows a link, and changes the
+// makeComponent creates one directory and opens it. It never follows a link, and changes the
 // mode of nothing that it did not create.
-func makeStep(parent int, name string, mode uint32) (int, error) {
+func makeComponent(parent int, name string, mode uint32) (int, error) {
 	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
 		return -1, fmt.Errorf("create one of its directories: %w", err)
 	}

@@ -12,30 +12,30 @@ import (
 // configMaps returns the kind of volumes with a ConfigMap's keys. They are on disk, as
 // with the kubelet: they are not secret, and a tmpfs would be charged to no pod.
 func configMaps() kind {
-	return liveKind("kubernetes.io/configmap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil }, &live{
+	return liveKind("kubernetes.io/configmap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil }, &liveDriver{
 		collect: func(t target) (files, error) {
 			s, out := t.volume.ConfigMap, files{}
-			return out, out.configMap(t, keys{s.Name, s.Items, s.DefaultMode, s.Optional})
+			return out, out.addConfigMap(t, keyProjection{s.Name, s.Items, s.DefaultMode, s.Optional})
 		},
 	})
 }
 
-// keys says which of an object's keys become files.
-type keys struct {
+// keyProjection says which of an object's keys become files.
+type keyProjection struct {
 	object   string
 	items    []v1.KeyToPath // empty: all keys, by their names
 	mode     *int32         // for items without a mode
 	optional *bool
 }
 
-func (k keys) mayBeMissing(err error) bool {
+func (k keyProjection) mayBeMissing(err error) bool {
 	return k.isOptional() && errors.Is(err, pod.ErrNotFound)
 }
 
-func (k keys) isOptional() bool { return k.optional != nil && *k.optional }
+func (k keyProjection) isOptional() bool { return k.optional != nil && *k.optional }
 
-func (f files) configMap(t target, k keys) error {
-	object, err := t.values.objects.ConfigMap(t.pod, k.object)
+func (f files) addConfigMap(t target, k keyProjection) error {
+	object, err := t.sources.objects.ConfigMap(t.pod, k.object)
 	if k.mayBeMissing(err) {
 		return nil
 	}

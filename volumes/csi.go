@@ -19,14 +19,14 @@ const csiPlugin = "kubernetes.io/csi"
 
 // CSI sets up and tears down the volumes of CSI drivers.
 type CSI interface {
-	// SetUp sets up a volume, as driver.setUp does; podOwns says that the caller must apply
+	// SetUp sets up a volume, as driver.podSetUp does; podOwns says that the caller must apply
 	// the pod's fsGroup to its files.
 	SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error)
 	// Path returns where SetUp has published the volume. It is pure.
 	Path(v pod.CSIVolume) string
-	// Follow says that an earlier podd may have set up this volume of a running pod. It is
+	// Adopt says that an earlier podd may have set up this volume of a running pod. It is
 	// called again when facts that it lacked may have become known. It must not block.
-	Follow(v pod.CSIVolume)
+	Adopt(v pod.CSIVolume)
 	// TearDown makes the driver unpublish the volume of a directory, as
 	// kind.release does.
 	TearDown(ctx context.Context, dir string) error
@@ -41,12 +41,12 @@ type csiVolume struct{ csi CSI }
 func csiVolumes(c CSI) kind {
 	return kind{
 		plugin: csiPlugin, managed: true, mayBlock: true, supportsBlock: true,
-		handles:   func(s *v1.VolumeSource) bool { return s.CSI != nil },
-		handlesPV: func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
-		path:      func(t target) string { return c.Path(csiVolumeOf(t)) },
-		driver:    csiVolume{c},
-		release:   c.TearDown,
-		stats:     c.Stats,
+		handles:         func(s *v1.VolumeSource) bool { return s.CSI != nil },
+		handlesPV:       func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
+		path:            func(t target) string { return c.Path(csiVolumeOf(t)) },
+		driver:          csiVolume{c},
+		externalUnmount: c.TearDown,
+		stats:           c.Stats,
 	}
 }
 
@@ -62,7 +62,7 @@ func csiVolumeOf(t target) pod.CSIVolume {
 	return v
 }
 
-// setUp makes the driver publish the volume, and applies the pod's fsGroup unless the
+// podSetUp makes the driver publish the volume, and applies the pod's fsGroup unless the
 // driver does.
 func (d csiVolume) setUp(ctx context.Context, t target) error {
 	v := csiVolumeOf(t)
@@ -70,7 +70,7 @@ func (d csiVolume) setUp(ctx context.Context, t target) error {
 	if err != nil || !podOwns {
 		return err
 	}
-	return t.owner.own(ctx, t, d.csi.Path(v))
+	return t.fsGroups.apply(ctx, t, d.csi.Path(v))
 }
 
 // refresh does nothing: a driver is called again only if it asks for that
@@ -88,7 +88,7 @@ func (m *Mounter) Stats(ctx context.Context, p *v1.Pod, volume string) (pod.Volu
 	if v == nil {
 		return pod.VolumeStats{}, fmt.Errorf("the pod has no volume %q", volume)
 	}
-	k, t, err := m.find(p, v)
+	k, t, err := m.resolve(p, v)
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
@@ -105,7 +105,7 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	if v == nil {
 		return ""
 	}
-	k, t, err := m.find(p, v)
+	k, t, err := m.resolve(p, v)
 	if err != nil || k.plugin != csiPlugin {
 		return ""
 	}
@@ -113,12 +113,12 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	return of.Driver()
 }
 
-// release calls the release of the pod's volumes, for kinds that have one. It returns the
+// unmountExternal calls the release of the pod's volumes, for kinds that have one. It returns the
 // directories of the volumes that could not be unmounted.
-func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err error) {
+func (m *Mounter) unmountExternal(ctx context.Context, uid pod.UID) (kept []string, err error) {
 	var errs []error
 	for i := range m.kinds {
-		if m.kinds[i].release == nil {
+		if m.kinds[i].externalUnmount == nil {
 			continue
 		}
 		entries, err := os.ReadDir(m.dirs.Volume(uid, m.kinds[i].plugin, ""))
@@ -127,7 +127,7 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 		}
 		for _, e := range entries {
 			dir := m.dirs.Volume(uid, m.kinds[i].plugin, e.Name())
-			if err := m.kinds[i].release(ctx, dir); err != nil {
+			if err := m.kinds[i].externalUnmount(ctx, dir); err != nil {
 				kept = append(kept, dir)
 				errs = append(errs, fmt.Errorf("unmount volume %q: %w", e.Name(), err))
 			}
@@ -136,15 +136,15 @@ func (m *Mounter) release(ctx context.Context, uid pod.UID) (kept []string, err 
 	return kept, errors.Join(errs...)
 }
 
-// followCSI calls CSI.Follow for those of the pod's CSI volumes that are known.
-func (m *Mounter) followCSI(p *v1.Pod) {
+// adoptCSI calls CSI.Follow for those of the pod's CSI volumes that are known.
+func (m *Mounter) adoptCSI(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if v.CSI == nil && pod.ClaimName(p, v) == "" {
 			continue
 		}
-		if k, t, err := m.find(p, v); err == nil && k.plugin == csiPlugin {
-			m.options.CSI.Follow(csiVolumeOf(t))
+		if k, t, err := m.resolve(p, v); err == nil && k.plugin == csiPlugin {
+			m.options.CSI.Adopt(csiVolumeOf(t))
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (noCSI) SetUp(_ context.Context, v pod.CSIVolume) (bool, error) {
 
 func (noCSI) Path(v pod.CSIVolume) string { return filepath.Join(v.Dir, "mount") }
 
-func (noCSI) Follow(pod.CSIVolume) {}
+func (noCSI) Adopt(pod.CSIVolume) {}
 
 func (noCSI) Stats(context.Context, string) (pod.VolumeStats, error) {
 	return pod.VolumeStats{}, errors.New("no CSI drivers are registered")

@@ -57,7 +57,7 @@ func (f *fakeCSI) SetUp(_ context.Context, v pod.CSIVolume) (bool, error) {
 
 func (*fakeCSI) Path(v pod.CSIVolume) string { return filepath.Join(v.Dir, "mount") }
 
-func (f *fakeCSI) Follow(v pod.CSIVolume) {
+func (f *fakeCSI) Adopt(v pod.CSIVolume) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.followed = append(f.followed, v.Name)
@@ -192,7 +192,7 @@ func TestAnUnavailableDriverBlocksOnlyItsOwnVolume(t *testing.T) {
 	go func() { defer close(done); _ = m.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 	m.mu.Lock()
-	m.known("a").pending.RetryAt = time.Now().Add(time.Hour)
+	m.stateOf("a").pending.RetryAt = time.Now().Add(time.Hour)
 	m.mu.Unlock()
 	f.setAway(false)
 	m.RetryUnmount("a")

@@ -56,7 +56,7 @@ func (d *devices) mount(ctx context.Context, path string, t target) error {
 			options = append(options, "ro")
 		}
 	}
-	err = mountProgram(ctx, path, t.dir, fsType, options)
+	err = runMount(ctx, path, t.dir, fsType, options)
 	if err == nil && after {
 		if err = makeReadOnly(t.dir); err != nil {
 			err = errors.Join(err, unix.Unmount(t.dir, unix.UMOUNT_NOFOLLOW))
@@ -97,18 +97,18 @@ func prepareDevice(ctx context.Context, path, fsType string, readOnly bool) (fou
 	case found == "" && readOnly:
 		return "", fmt.Errorf("cannot mount unformatted disk %s as we are manipulating it in read-only mode", path)
 	case found == "":
-		return fsType, format(context.WithoutCancel(ctx), path, fsType)
+		return fsType, formatDevice(context.WithoutCancel(ctx), path, fsType)
 	case readOnly:
 		return found, nil
 	}
-	return found, check(context.WithoutCancel(ctx), path)
+	return found, fsckDevice(context.WithoutCancel(ctx), path)
 }
 
 // probeDevice returns what a device contains: the type of its file system, a description of
 // something else, or "" for an empty device. A device counts as empty only if blkid prints
 // nothing for it, because an empty device gets formatted.
 func probeDevice(ctx context.Context, path string) (string, error) {
-	out, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", path)
+	out, err := runProgram(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", path)
 	const nothing = 2
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == nothing && out == "" {
 		return "", nil
@@ -116,7 +116,7 @@ func probeDevice(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find out what is on %s with blkid: %w", path, err)
 	}
-	tags := exported(out)
+	tags := parseBlkid(out)
 	switch {
 	case tags["TYPE"] != "":
 		return tags["TYPE"], nil
@@ -126,7 +126,7 @@ func probeDevice(ctx context.Context, path string) (string, error) {
 	return "", fmt.Errorf("find out what is on %s with blkid: it says %q", path, out)
 }
 
-func format(ctx context.Context, path, fsType string) error {
+func formatDevice(ctx context.Context, path, fsType string) error {
 	args := []string{path}
 	switch fsType {
 	case "ext3", "ext4":
@@ -134,7 +134,7 @@ func format(ctx context.Context, path, fsType string) error {
 	case "xfs":
 		args = []string{"-f", path}
 	}
-	_, err := run(ctx, "mkfs."+fsType, args...)
+	_, err := runProgram(ctx, "mkfs."+fsType, args...)
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("%s is empty, and cannot be formatted: the program mkfs.%s is missing", path, fsType)
 	}
@@ -144,9 +144,9 @@ func format(ctx context.Context, path, fsType string) error {
 	return nil
 }
 
-// check makes fsck repair what it can without asking.
-func check(ctx context.Context, path string) error {
-	_, err := run(ctx, "fsck", "-a", path)
+// fsckDevice makes fsck repair what it can without asking.
+func fsckDevice(ctx context.Context, path string) error {
+	_, err := runProgram(ctx, "fsck", "-a", path)
 	const uncorrected = 4
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == uncorrected {
 		return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %w", path, err)
@@ -154,8 +154,8 @@ func check(ctx context.Context, path string) error {
 	return nil // corrected, or fsck cannot check this type: the mount shows
 }
 
-// exported parses blkid's NAME=value lines.
-func exported(text string) map[string]string {
+// parseBlkid parses blkid's NAME=value lines.
+func parseBlkid(text string) map[string]string {
 	tags := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {

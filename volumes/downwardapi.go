@@ -10,17 +10,17 @@ import (
 // downwardAPIs returns the kind of volumes with fields of their pod. They are in memory,
 // as in the kubelet: annotations may be as confidential as Secrets.
 func downwardAPIs(memory *tmpfs) kind {
-	return liveKind("kubernetes.io/downward-api", func(s *v1.VolumeSource) bool { return s.DownwardAPI != nil }, &live{
+	return liveKind("kubernetes.io/downward-api", func(s *v1.VolumeSource) bool { return s.DownwardAPI != nil }, &liveDriver{
 		memory: memory,
 		collect: func(t target) (files, error) {
 			s, out := t.volume.DownwardAPI, files{}
-			return out, out.downward(t, s.Items, s.DefaultMode)
+			return out, out.addDownwardAPI(t, s.Items, s.DefaultMode)
 		},
 	})
 }
 
-func (f files) downward(t target, items []v1.DownwardAPIVolumeFile, mode *int32) error {
-	if t.values.downward == nil {
+func (f files) addDownwardAPI(t target, items []v1.DownwardAPIVolumeFile, mode *int32) error {
+	if t.sources.downward == nil {
 		return errors.New("this node does not provide downward API fields")
 	}
 	var errs []error
@@ -30,9 +30,9 @@ func (f files) downward(t target, items []v1.DownwardAPIVolumeFile, mode *int32)
 		var err error
 		switch {
 		case item.FieldRef != nil:
-			value, err = t.values.downward.Field(t.pod, item.FieldRef.FieldPath)
+			value, err = t.sources.downward.Field(t.pod, item.FieldRef.FieldPath)
 		case item.ResourceFieldRef != nil:
-			value, err = t.values.downward.Resource(t.pod, item.ResourceFieldRef)
+			value, err = t.sources.downward.Resource(t.pod, item.ResourceFieldRef)
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -94,7 +94,7 @@ func makeDir(ctx context.Context, t target, made func(t target, dir string)) err
 	if err := os.Chmod(unfinished, 0o777); err != nil {
 		return err
 	}
-	if err := t.owner.own(ctx, t, unfinished); err != nil {
+	if err := t.fsGroups.apply(ctx, t, unfinished); err != nil {
 		return err
 	}
 	if made != nil {
@@ -143,7 +143,7 @@ func mountHugePages(t target, medium v1.StorageMedium) error {
 	if err != nil {
 		return err
 	}
-	if done, err := isMounted(t.dir, unix.HUGETLBFS_MAGIC); err != nil {
+	if done, err := isMountedAs(t.dir, unix.HUGETLBFS_MAGIC); err != nil {
 		return err
 	} else if done {
 		return checkHugePages(t.dir, size)
@@ -153,7 +153,7 @@ func mountHugePages(t target, medium v1.StorageMedium) error {
 	if group != nil {
 		options += fmt.Sprintf(",gid=%d,mode=775", *group)
 	}
-	err = wrapMount("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
+	err = wrapMountError("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
 	if err != nil || group == nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	requested := map[int64]bool{}
 	add := func(list v1.ResourceList) error {
 		for name := range list {
-			size, ok, err := hugepage.Size(name)
+			size, ok, err := hugepage.ResourceSize(name)
 			if err != nil {
 				return fmt.Errorf("page size of resource %s: %w", name, err)
 			}
@@ -224,9 +224,9 @@ func namedPageSize(medium v1.StorageMedium, requested map[int64]bool) (int64, er
 	return size.Value(), nil
 }
 
-// isMounted says whether a file system of that type is mounted at dir. One of another
+// isMountedAs says whether a file system of that type is mounted at dir. One of another
 // type is an error: mounting over it would hide its content.
-func isMounted(dir string, magic int64) (bool, error) {
+func isMountedAs(dir string, magic int64) (bool, error) {
 	mounted, err := mountinfo.Mounted(dir)
 	if err != nil || !mounted {
 		return false, err
@@ -241,7 +241,7 @@ func isMounted(dir string, magic int64) (bool, error) {
 	return true, nil
 }
 
-func wrapMount(what, dir string, err error) error {
+func wrapMountError(what, dir string, err error) error {
 	if err != nil {
 		return fmt.Errorf("mount %s at %s: %w", what, dir, err)
 	}

@@ -19,9 +19,9 @@ const (
 	// longSetUp is how long a setup keeps its slot. A longer one waits for something
 	// external and must not delay other pods.
 	longSetUp = time.Second
-	// overdue is when Ensure reports a setup in progress as an error (upstream's
+	// setUpTimeout is when Ensure reports a setup in progress as an error (upstream's
 	// podAttachAndMountTimeout).
-	overdue = 2*time.Minute + 3*time.Second
+	setUpTimeout = 2*time.Minute + 3*time.Second
 	// parallelSetUps bounds the setups in progress.
 	parallelSetUps = 16
 )
@@ -31,8 +31,8 @@ var (
 	errStopping = errors.New("podd is stopping")
 )
 
-// setUp is the setup of one pod's volumes, in the background.
-type setUp struct {
+// podSetUp is the setup of one pod's volumes, in the background.
+type podSetUp struct {
 	pod    *v1.Pod
 	since  time.Time
 	cancel context.CancelCauseFunc
@@ -40,13 +40,13 @@ type setUp struct {
 	err    error         // valid once done is closed
 
 	// Guarded by Mounter.mu.
-	parts     []part        // by index of the pod's volumes; nil before they start
-	active    int           // parts that have not ended
-	idle      chan struct{} // closed when the last part has ended
-	retries   chan int      // parts to start again; has room for all
-	waited    bool          // Ensure has returned while it was in progress
-	news      bool          // a part has ended since
-	wakeTimer *time.Timer   // see endPart
+	volumes         []volumeSetUp // by index of the pod's volumes; nil before they start
+	active          int           // parts that have not ended
+	allDone         chan struct{} // closed when the last part has ended
+	retries         chan int      // parts to start again; has room for all
+	reportedPending bool          // Ensure has returned while it was in progress
+	progressed      bool          // a part has ended since
+	wakeTimer       *time.Timer   // see endVolumeSetUp
 }
 
 // Ensure says whether the pod's directory and all volumes that its containers use
@@ -64,19 +64,19 @@ func (m *Mounter) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error
 	if err := safeName("pod UID", string(p.UID)); err != nil {
 		return pod.VolumeState{}, pod.WithReason("FailedMount", err)
 	}
-	o, begun := m.begin(ctx, p)
+	o, begun := m.startOrJoin(ctx, p)
 	if o == nil {
 		return pod.VolumeState{}, context.Cause(ctx)
 	}
-	if err := awaitMoment(ctx, begun); err != nil {
+	if err := awaitBriefly(ctx, begun); err != nil {
 		return pod.VolumeState{}, err
 	}
 	return m.outcome(o)
 }
 
-// awaitMoment waits until all of begun are closed, for at most ensureWait. The error
+// awaitBriefly waits until all of begun are closed, for at most ensureWait. The error
 // is ctx's cause.
-func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
+func awaitBriefly(ctx context.Context, begun []<-chan struct{}) error {
 	if len(begun) == 0 {
 		return nil
 	}
@@ -94,39 +94,39 @@ func awaitMoment(ctx context.Context, begun []<-chan struct{}) error {
 	return nil
 }
 
-// begin returns the pod's setup if it is in progress or its result was not returned yet,
+// startOrJoin returns the pod's setup if it is in progress or its result was not returned yet,
 // and starts one otherwise. If the setup is in progress, begin retries the failed parts.
 // The begun channels are closed when the work that it started has ended. It starts nothing
 // once ctx has ended, so that a caller can cancel ctx and then call Stopping.
-func (m *Mounter) begin(ctx context.Context, p *v1.Pod) (o *setUp, begun []<-chan struct{}) {
+func (m *Mounter) startOrJoin(ctx context.Context, p *v1.Pod) (o *podSetUp, begun []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	if o := m.known(p.UID).setUp; o != nil {
+	if o := m.stateOf(p.UID).setUp; o != nil {
 		return o, o.retryFailedLocked()
 	}
 	// The setup outlives the sync that started it.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	o = &setUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
-	m.change(p.UID, func(known *podVolumes) {
-		known.pod, known.setUp, known.released, known.ending = p, o, false, false
+	o = &podSetUp{pod: p, since: time.Now(), cancel: cancel, done: make(chan struct{})}
+	m.updateState(p.UID, func(known *podVolumes) {
+		known.pod, known.setUp, known.released, known.terminating = p, o, false, false
 	})
-	m.registerLocked(p)
-	go m.work(ctx, o)
+	m.registerLiveLocked(p)
+	go m.runSetUp(ctx, o)
 	return o, []<-chan struct{}{o.done}
 }
 
-// work performs a setup and wakes the pod if it was told to wait.
-func (m *Mounter) work(ctx context.Context, o *setUp) {
+// runSetUp performs a setup and wakes the pod if it was told to wait.
+func (m *Mounter) runSetUp(ctx context.Context, o *podSetUp) {
 	defer o.cancel(nil)
-	err := m.withSlotAndLock(ctx, o, lockKey{pod: o.pod.UID}, m.setUpAll)
+	err := m.withSlotAndLock(ctx, o, lockKey{pod: o.pod.UID}, m.setUpPod)
 	m.mu.Lock()
 	o.err = err
 	o.stopWakeTimerLocked()
 	close(o.done)
-	wake := o.waited && m.known(o.pod.UID).setUp == o
+	wake := o.reportedPending && m.stateOf(o.pod.UID).setUp == o
 	m.mu.Unlock()
 	if wake && m.options.Waker != nil {
 		m.options.Waker.Wake(o.pod.UID)
@@ -134,8 +134,8 @@ func (m *Mounter) work(ctx context.Context, o *setUp) {
 }
 
 // withSlotAndLock does the work with one of the slots and the lock.
-func (m *Mounter) withSlotAndLock(ctx context.Context, o *setUp, lock lockKey, work func(context.Context, *setUp) error) error {
-	leave, err := m.slots.Enter(ctx, slots.Rest{})
+func (m *Mounter) withSlotAndLock(ctx context.Context, o *podSetUp, lock lockKey, work func(context.Context, *podSetUp) error) error {
+	leave, err := m.slots.Acquire(ctx, slots.Rest{})
 	if err != nil {
 		return err
 	}
@@ -145,50 +145,50 @@ func (m *Mounter) withSlotAndLock(ctx context.Context, o *setUp, lock lockKey, w
 		return err
 	}
 	defer unlock()
-	m.setWorking(lock, o)
-	defer m.setWorking(lock, nil)
+	m.setLockHolder(lock, o)
+	defer m.setLockHolder(lock, nil)
 	return work(ctx, o)
 }
 
-func (m *Mounter) setWorking(lock lockKey, o *setUp) {
+func (m *Mounter) setLockHolder(lock lockKey, o *podSetUp) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if o == nil {
-		delete(m.working, lock)
+		delete(m.lockHolders, lock)
 	} else {
-		m.working[lock] = o
+		m.lockHolders[lock] = o
 	}
 }
 
 // outcome returns the result of a setup so far; its final result is returned once.
-func (m *Mounter) outcome(o *setUp) (pod.VolumeState, error) {
+func (m *Mounter) outcome(o *podSetUp) (pod.VolumeState, error) {
 	m.mu.Lock()
 	select {
 	case <-o.done:
 		defer m.mu.Unlock()
-		m.endSetUp(o)
+		m.forgetSetUpLocked(o)
 		return pod.VolumeState{Ready: o.err == nil}, o.err
 	default:
 	}
-	o.waited, o.news = true, false
-	missing, waits, errs := m.missingLocked(o.pod), o.waitsLocked(), o.failedLocked()
+	o.reportedPending, o.progressed = true, false
+	missing, waits, errs := m.missingLocked(o.pod), o.pendingVolumesLocked(), o.failedLocked()
 	m.mu.Unlock()
-	late := o.since.Add(overdue)
+	late := o.since.Add(setUpTimeout)
 	if !time.Now().Before(late) {
 		// Upstream's wording of the event and the error.
 		errs = append(errs, fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w%s",
-			missing, context.DeadlineExceeded, m.waitsFor(o.pod, waits, ": ")))
+			missing, context.DeadlineExceeded, m.describePending(o.pod, waits, ": ")))
 	}
 	if len(errs) > 0 { // the other parts continue
 		return pod.VolumeState{}, pod.WithReason("FailedMount", errors.Join(errs...))
 	}
-	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.waitsFor(o.pod, waits, ", ")), RetryAt: late}, nil
+	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.describePending(o.pod, waits, ", ")), RetryAt: late}, nil
 }
 
-// endSetUp forgets a setup, unless another has taken its place. The lock is held.
-func (m *Mounter) endSetUp(o *setUp) {
-	m.change(o.pod.UID, func(p *podVolumes) {
+// forgetSetUpLocked forgets a setup, unless another has taken its place. The lock is held.
+func (m *Mounter) forgetSetUpLocked(o *podSetUp) {
+	m.updateState(o.pod.UID, func(p *podVolumes) {
 		if p.setUp == o {
 			p.setUp = nil
 		}
@@ -201,43 +201,43 @@ func (m *Mounter) missingLocked(p *v1.Pod) []string {
 	names, used := []string{}, pod.UsedVolumes(p)
 	for i := range p.Spec.Volumes {
 		name := p.Spec.Volumes[i].Name
-		if _, ok := m.known(p.UID).ready[name]; !ok && used[name] {
+		if _, ok := m.stateOf(p.UID).ready[name]; !ok && used[name] {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// giveUp cancels the setup of a pod's volumes that is in progress, if any, and the
+// cancelWork cancels the setup of a pod's volumes that is in progress, if any, and the
 // updates of its live volumes. The next Ensure starts anew.
-func (m *Mounter) giveUp(uid pod.UID, why error) {
+func (m *Mounter) cancelWork(uid pod.UID, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forgetLocked(uid, why)
-	if o := m.known(uid).setUp; o != nil {
-		m.endSetUp(o)
+	m.stopUpdatesLocked(uid, why)
+	if o := m.stateOf(uid).setUp; o != nil {
+		m.forgetSetUpLocked(o)
 		o.cancel(why)
 	}
 }
 
-// giveUpAll is giveUp for every pod. It waits until all have ended, for at most
+// cancelAllWork is cancelWork for every pod. It waits until all have ended, for at most
 // patience.
-func (m *Mounter) giveUpAll() {
+func (m *Mounter) cancelAllWork() {
 	m.mu.Lock()
 	m.stopping = true
 	var ends []chan struct{}
-	for uid, p := range m.volumes {
-		if done := m.forgetLocked(uid, errStopping); done != nil {
+	for uid, p := range m.pods {
+		if done := m.stopUpdatesLocked(uid, errStopping); done != nil {
 			ends = append(ends, done)
 		}
 		if o := p.setUp; o != nil {
-			m.endSetUp(o)
+			m.forgetSetUpLocked(o)
 			o.cancel(errStopping)
 			ends = append(ends, o.done)
 		}
 	}
 	m.mu.Unlock()
-	over := time.NewTimer(patience)
+	over := time.NewTimer(hangTimeout)
 	defer over.Stop()
 	for _, done := range ends {
 		select {

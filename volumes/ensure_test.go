@@ -197,8 +197,8 @@ func TestASlowSetupContinuesInTheBackgroundAndItsEndWakesThePod(t *testing.T) {
 			t.Errorf("the first Ensure took %v, want %v", took, ensureWait)
 		}
 		want := "volumes are being set up: [n], waiting for volume \"n\" since 00:00:00 (" + m.PodDir("u1") + "/volumes/test~slow/n)"
-		if state.Message != want || !state.RetryAt.Equal(began.Add(overdue)) {
-			t.Errorf("got %+v, want %q until %v", state, want, began.Add(overdue))
+		if state.Message != want || !state.RetryAt.Equal(began.Add(setUpTimeout)) {
+			t.Errorf("got %+v, want %q until %v", state, want, began.Add(setUpTimeout))
 		}
 		later := time.Now()
 		for range 3 { // starts no second setup, and does not wait for the first
@@ -281,8 +281,8 @@ func TestTheEndOfAPodCancelsItsSetup(t *testing.T) {
 				}
 				mustTearDown(t, m, "u1")
 				mustBeGone(t, m, "u1")
-				if m.count(hasSetUp)+len(m.working)+m.locks.Len() > 0 {
-					t.Errorf("state is left: %v %v %v", m.volumes, m.working, m.locks.Len())
+				if m.count(hasSetUp)+len(m.lockHolders)+m.locks.Len() > 0 {
+					t.Errorf("state is left: %v %v %v", m.pods, m.lockHolders, m.locks.Len())
 				}
 			})
 		})
@@ -307,8 +307,8 @@ func TestASetupThatHangsBlocksNeitherItsPodsEndNorOtherPods(t *testing.T) {
 		}
 
 		mustTearDown(t, m, "u1")
-		if took := time.Since(began); took != patience {
-			t.Errorf("its own teardown took %v, want %v", took, patience)
+		if took := time.Since(began); took != hangTimeout {
+			t.Errorf("its own teardown took %v, want %v", took, hangTimeout)
 		}
 		pending := m.PendingUnmounts()
 		if len(pending) != 1 || pending[0].UID != "u1" {
@@ -375,7 +375,7 @@ func TestSetupsAreBoundedAndThoseThatHangReleaseTheirSlots(t *testing.T) {
 		mustBeReady(t, m, quick)
 		release()
 		synctest.Wait()
-		if n := m.slots.Taken(); n != 0 || s.now != 0 {
+		if n := m.slots.InUse(); n != 0 || s.now != 0 {
 			t.Errorf("%d slots taken by %d setups, want none", n, s.now)
 		}
 	})
@@ -393,7 +393,7 @@ func TestTheEndOfRunCancelsSetups(t *testing.T) {
 				began := time.Now()
 				stop()
 				<-ran
-				if took := time.Since(began); took > patience || took > 0 && !deaf {
+				if took := time.Since(began); took > hangTimeout || took > 0 && !deaf {
 					t.Errorf("Run took %v to end", took)
 				}
 				release()

@@ -134,7 +134,7 @@ func mountsOf(m *Mounter, p *v1.Pod) ([]pod.Mount, error) {
 	for deadline := time.Now().Add(time.Minute); ; {
 		mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))
 		_, late := errors.AsType[*hungError](err)
-		if !late && !errors.Is(err, errPatience) || time.Now().After(deadline) {
+		if !late && !errors.Is(err, errHangTimeout) || time.Now().After(deadline) {
 			return mounts, err
 		}
 	}

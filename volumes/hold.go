@@ -18,30 +18,30 @@ func (m *Mounter) Hold(p *v1.Pod, c *v1.Container) (release func()) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.known(p.UID).live
+	l := m.stateOf(p.UID).live
 	if l == nil {
 		return func() {}
 	}
 	l.holds++
-	return func() { m.unhold(p.UID, l) }
+	return func() { m.releaseHold(p.UID, l) }
 }
 
-func (m *Mounter) unhold(uid pod.UID, l *livePod) {
+func (m *Mounter) releaseHold(uid pod.UID, l *liveUpdates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l.holds--; l.holds > 0 || !l.missed {
 		return
 	}
 	l.missed = false
-	if m.known(uid).live == l {
-		m.changedLocked(uid)
+	if m.stateOf(uid).live == l {
+		m.notifyChangedLocked(uid)
 	}
 }
 
-// held says whether updates of the pod's live volumes are suspended, and if so records
+// skipWhileHeld says whether updates of the pod's live volumes are suspended, and if so records
 // that one was missed. The lock of the live volumes is held, so after Hold and then Mounts
 // nothing is written.
-func (m *Mounter) held(l *livePod) bool {
+func (m *Mounter) skipWhileHeld(l *liveUpdates) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.missed = l.missed || l.holds > 0

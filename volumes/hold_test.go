@@ -37,10 +37,10 @@ func TestAChangeWhileAContainerStartsIsWrittenAfterwards(t *testing.T) {
 	}
 	other()
 	dir := volumeDir(m, "u1", "configmap", "v")
-	settle(t, m, "u1")
+	awaitUpdates(t, m, "u1")
 	mustHold(t, dir, map[string]string{"key": "one"})
 	release()
-	settle(t, m, "u1")
+	awaitUpdates(t, m, "u1")
 	mustHold(t, dir, map[string]string{"key": "two"})
 
 	s.put(aConfigMap("app", "key", "one"))

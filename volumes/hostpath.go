@@ -50,7 +50,7 @@ func (m *Mounter) prerequisites(p *v1.Pod, used map[string]bool) [][]int {
 		if !used[p.Spec.Volumes[i].Name] {
 			continue
 		}
-		k, t, err := m.find(p, &p.Spec.Volumes[i])
+		k, t, err := m.resolve(p, &p.Spec.Volumes[i])
 		if err != nil || k.plugin != hostPathPlugin {
 			continue
 		}
@@ -71,11 +71,11 @@ func (m *Mounter) prerequisites(p *v1.Pod, used map[string]bool) [][]int {
 	return first
 }
 
-// holdTypes checks the hostPaths that a container mounts, and the earlier ones that may
+// checkHostPathTypes checks the hostPaths that a container mounts, and the earlier ones that may
 // create a part of their paths. It does so at each start of the container (ADR 0036),
 // because a runtime makes a directory of the host in place of a path that is gone. Paths of
 // type *OrCreate are created again.
-func (m *Mounter) holdTypes(o *setUp, c *v1.Container) error {
+func (m *Mounter) checkHostPathTypes(o *podSetUp, c *v1.Container) error {
 	p := o.pod
 	needed := make([]bool, len(p.Spec.Volumes))
 	for i := range p.Spec.Volumes {
@@ -92,11 +92,11 @@ func (m *Mounter) holdTypes(o *setUp, c *v1.Container) error {
 		if !needed[i] {
 			continue
 		}
-		k, t, err := m.find(p, v)
+		k, t, err := m.resolve(p, v)
 		if err != nil || k.plugin != hostPathPlugin {
 			continue // mountOf reports the error
 		}
-		m.setVolume(o, v.Name)
+		m.setCurrentVolume(o, v.Name)
 		if err := k.setUp(context.Background(), t); err != nil {
 			return fmt.Errorf("%w (the container starts once that has been put right)", setUpFailed(v, err))
 		}
@@ -104,13 +104,13 @@ func (m *Mounter) holdTypes(o *setUp, c *v1.Container) error {
 	return nil
 }
 
-// hasTypes says whether a container mounts a hostPath with a type that podd must check.
-func (m *Mounter) hasTypes(p *v1.Pod, c *v1.Container) bool {
+// hasTypedHostPath says whether a container mounts a hostPath with a type that podd must check.
+func (m *Mounter) hasTypedHostPath(p *v1.Pod, c *v1.Container) bool {
 	for i := range p.Spec.Volumes {
 		if !mountsVolume(c, p.Spec.Volumes[i].Name) {
 			continue
 		}
-		k, t, err := m.find(p, &p.Spec.Volumes[i])
+		k, t, err := m.resolve(p, &p.Spec.Volumes[i])
 		if err != nil || k.plugin != hostPathPlugin {
 			continue
 		}
@@ -131,13 +131,13 @@ func within(path, dir string) bool {
 }
 
 // refresh does nothing: each start of a container checks the types of its hostPaths
-// (holdTypes).
+// (checkHostPathTypes).
 func (hostPath) refresh(context.Context, target) error { return nil }
 
 // tearDown leaves the host's data alone.
 func (hostPath) tearDown(context.Context, string) error { return nil }
 
-// setUp checks the type that the manifest asks for, and creates what it allows to be
+// podSetUp checks the type that the manifest asks for, and creates what it allows to be
 // created. It may be called again at any time.
 func (hostPath) setUp(_ context.Context, t target) error {
 	source := hostPathOf(t)
@@ -197,13 +197,13 @@ var hostPathTypes = map[v1.HostPathType]string{
 }
 
 func checkHostPath(path string, want v1.HostPathType, found fs.FileMode) error {
-	if describe(found) == hostPathTypes[want] {
+	if describeFileType(found) == hostPathTypes[want] {
 		return nil
 	}
-	return typeMismatch(path, want, "it is "+describe(found))
+	return typeMismatch(path, want, "it is "+describeFileType(found))
 }
 
-func describe(mode fs.FileMode) string {
+func describeFileType(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():
 		return "a directory"

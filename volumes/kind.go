@@ -41,7 +41,7 @@ type kind struct {
 	// writes to it: containers get it read-only. If an update fails, the last content
 	// stays.
 	live bool
-	// mayBlock says that setUp may wait for something outside podd: a server, a driver,
+	// mayBlock says that podSetUp may wait for something outside podd: a server, a driver,
 	// a disk. Such volumes are set up in parallel to the pod's others.
 	mayBlock bool
 	// handles says whether a volume is of this kind; nil for a kind that exists only as
@@ -51,18 +51,18 @@ type kind struct {
 	handles       func(*v1.VolumeSource) bool
 	handlesPV     func(*v1.PersistentVolumeSource) bool
 	supportsBlock bool
-	// path returns where the content is on the host once setUp has succeeded. It is pure.
+	// path returns where the content is on the host once podSetUp has succeeded. It is pure.
 	// Most kinds return target.dir; a kind that only the runtime can mount returns "".
 	path func(target) string
 	driver
-	// found says, for a live kind, whether an earlier podd has set the volume up. It blocks
+	// isSetUp says, for a live kind, whether an earlier podd has set the volume up. It blocks
 	// on nothing but the disk.
-	found func(target) bool
-	// release has the volume of a directory unmounted by the process that mounted it,
+	isSetUp func(target) bool
+	// externalUnmount has the volume of a directory unmounted by the process that mounted it,
 	// because no other process may do so. It is called before anything but the pod's
 	// subPaths is unmounted. After an error, nothing at or below dir is unmounted or
 	// deleted. It is nil for kinds that podd or the runtime unmounts.
-	release func(ctx context.Context, dir string) error
+	externalUnmount func(ctx context.Context, dir string) error
 	// stats asks for the usage of the volume of a directory; nil for kinds that are measured
 	// through their file system.
 	stats func(ctx context.Context, dir string) (pod.VolumeStats, error)
@@ -75,13 +75,13 @@ type kind struct {
 // does not return alone until it does (PendingUnmount). Each may be called again after any
 // outcome and after a crash.
 type driver interface {
-	// setUp sets the volume up. Its error becomes an event of the pod, and setUp is
+	// podSetUp sets the volume up. Its error becomes an event of the pod, and podSetUp is
 	// called again after a backoff.
 	setUp(ctx context.Context, t target) error
 	// refresh updates a volume that this Mounter has set up before, when containers of the
 	// pod start later.
 	refresh(ctx context.Context, t target) error
-	// tearDown undoes what setUp did besides the directory: nothing for most kinds. dir
+	// tearDown undoes what podSetUp did besides the directory: nothing for most kinds. dir
 	// is target.dir; the pod may be unknown by then. It is called for each volume that
 	// has a directory, after every mount below the pod's directory was unmounted and
 	// before the directory is deleted.
@@ -97,9 +97,9 @@ type target struct {
 	dir string
 	// bound is the binding of the volume's claim; nil for a volume without a claim.
 	bound *pod.BoundVolume
-	// values is where live kinds get their content; owner applies the fsGroup.
-	values values
-	owner  *owner
+	// sources is where live kinds get their content; owner applies the fsGroup.
+	sources  contentSources
+	fsGroups *fsGroupApplier
 }
 
 // readOnly says that the volume is read-only for all containers.
@@ -121,7 +121,7 @@ func (m *Mounter) kindOf(v *v1.Volume) *kind {
 }
 
 // sourceName returns the name of the source that is set, as in the manifest ("nfs",
-// "configMap"); source points to a struct with a field for each.
+// "addConfigMap"); source points to a struct with a field for each.
 func sourceName(source any) string {
 	fields := reflect.ValueOf(source).Elem()
 	for i := range fields.NumField() {
@@ -137,6 +137,6 @@ func sourceName(source any) string {
 func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k *kind) target {
 	return target{
 		pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name),
-		values: values{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens, bundles: m.options.TrustBundles}, owner: m.owner,
+		sources: contentSources{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens, bundles: m.options.TrustBundles}, fsGroups: m.fsGroups,
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"podd/volumes/payload"
 )
 
-// maxLive bounds the total size of a live volume's files, in bytes: nearly a hundred of
+// maxLiveBytes bounds the total size of a live volume's files, in bytes: nearly a hundred of
 // the largest objects. Without it, items could repeat one key ten thousand times.
-const maxLive = 96 << 20
+const maxLiveBytes = 96 << 20
 
-// sizeLive is the size of a live volume's tmpfs, in bytes: two versions, plus the
+// liveTmpfsBytes is the size of a live volume's tmpfs, in bytes: two versions, plus the
 // overhead for names and partly filled pages. Only podd writes there.
-const sizeLive = 256 << 20
+const liveTmpfsBytes = 256 << 20
 
 // files are the files of a live volume by their cleaned paths.
 type files map[string]file
@@ -54,14 +54,14 @@ func modeOf(modes []*int32) uint32 {
 	return uint32(mode)
 }
 
-// fit returns the files as they are written. It rejects files that exceed maxLive in total.
-func (f files) fit() (map[string]payload.File, error) {
+// toPayload returns the files as they are written. It rejects files that exceed maxLiveBytes in total.
+func (f files) toPayload() (map[string]payload.File, error) {
 	size := 0
 	for name := range f {
 		size += len(f[name].Data) + len(f[name].text)
 	}
-	if size > maxLive {
-		return nil, fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLive>>20)
+	if size > maxLiveBytes {
+		return nil, fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLiveBytes>>20)
 	}
 	out := make(map[string]payload.File, len(f))
 	for name := range f {
@@ -74,9 +74,9 @@ func (f files) fit() (map[string]payload.File, error) {
 	return out, nil
 }
 
-// live is the driver of volumes with files that follow their sources. The next version
+// liveDriver is the driver of volumes with files that follow their sources. The next version
 // replaces the last atomically.
-type live struct {
+type liveDriver struct {
 	memory *tmpfs // nil: on disk
 	// collect returns the files. It does not block. After an error, which the pod
 	// reports, nothing is written until a source changes.
@@ -88,12 +88,12 @@ type collectError struct{ error }
 
 func (e collectError) Unwrap() error { return e.error }
 
-func (l *live) setUp(ctx context.Context, t target) error {
+func (l *liveDriver) setUp(ctx context.Context, t target) error {
 	collected, err := l.collect(t)
 	if err != nil {
 		return collectError{err}
 	}
-	content, err := collected.fit()
+	content, err := collected.toPayload()
 	if err != nil {
 		return collectError{err}
 	}
@@ -101,24 +101,24 @@ func (l *live) setUp(ctx context.Context, t target) error {
 		return err
 	}
 	if l.memory != nil {
-		if err := l.memory.mount(t.dir, sizeLive, fsGroup(t.pod)); err != nil {
+		if err := l.memory.mount(t.dir, liveTmpfsBytes, fsGroup(t.pod)); err != nil {
 			return err
 		}
 	}
 	if err := makeMountPoints(t); err != nil {
 		return err
 	}
-	if err := giveWay(ctx, t, content); err != nil {
+	if err := removeSubPathDirs(ctx, t, content); err != nil {
 		return err
 	}
 	_, err = payload.Write(ctx, t.dir, content, fsGroup(t.pod))
 	return err
 }
 
-// giveWay removes the directories that subPaths have made where keys were missing, and
+// removeSubPathDirs removes the directories that subPaths have made where keys were missing, and
 // which would now hide the keys for good. Mount points of other volumes stay. A directory
 // that a container has mounted is not touched: the container keeps it.
-func giveWay(ctx context.Context, t target, content map[string]payload.File) error {
+func removeSubPathDirs(ctx context.Context, t target, content map[string]payload.File) error {
 	var points map[string]bool // by the first part of the path
 	for name := range content {
 		first, _, _ := strings.Cut(name, "/")
@@ -128,7 +128,7 @@ func giveWay(ctx context.Context, t target, content map[string]payload.File) err
 		}
 		if points == nil {
 			points = map[string]bool{}
-			for _, point := range nested(t.pod, t.volume.Name) {
+			for _, point := range nestedMountPoints(t.pod, t.volume.Name) {
 				point, _, _ = strings.Cut(point, "/")
 				points[point] = true
 			}
@@ -144,25 +144,25 @@ func giveWay(ctx context.Context, t target, content map[string]payload.File) err
 	return nil
 }
 
-func (l *live) refresh(ctx context.Context, t target) error { return l.setUp(ctx, t) }
+func (l *liveDriver) refresh(ctx context.Context, t target) error { return l.setUp(ctx, t) }
 
 // tearDown has nothing to do: there is only the directory and perhaps a mount.
-func (*live) tearDown(context.Context, string) error { return nil }
+func (*liveDriver) tearDown(context.Context, string) error { return nil }
 
-// found says whether an earlier podd has set the volume up and it still exists.
-func (l *live) found(t target) bool {
+// isSetUp says whether an earlier podd has set the volume up and it still exists.
+func (l *liveDriver) isSetUp(t target) bool {
 	if l.memory != nil {
-		if mounted, err := isMounted(t.dir, unix.TMPFS_MAGIC); err != nil || !mounted {
+		if mounted, err := isMountedAs(t.dir, unix.TMPFS_MAGIC); err != nil || !mounted {
 			return false
 		}
 	}
-	return payload.InUse(t.dir)
+	return payload.HasVersion(t.dir)
 }
 
 // liveKind returns a kind of live volumes.
-func liveKind(plugin string, handles func(*v1.VolumeSource) bool, l *live) kind {
+func liveKind(plugin string, handles func(*v1.VolumeSource) bool, l *liveDriver) kind {
 	return kind{
-		plugin: plugin, managed: true, live: true, handles: handles, driver: l, found: l.found,
+		plugin: plugin, managed: true, live: true, handles: handles, driver: l, isSetUp: l.isSetUp,
 		path: func(t target) string { return t.dir },
 	}
 }

@@ -42,7 +42,7 @@ func (localVolume) refresh(context.Context, target) error { return nil }
 // tearDown has nothing to do: the volume is already unmounted, and its data stays.
 func (localVolume) tearDown(context.Context, string) error { return nil }
 
-// setUp mounts the volume as upstream's local plugin does, with its error messages.
+// podSetUp mounts the volume as upstream's local plugin does, with its error messages.
 func (l localVolume) setUp(ctx context.Context, t target) error {
 	path := t.bound.Volume.Spec.Local.Path
 	info, err := os.Stat(path)
@@ -55,11 +55,11 @@ func (l localVolume) setUp(ctx context.Context, t target) error {
 	device := info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0
 	switch {
 	case t.bound.Block() && !device:
-		return fmt.Errorf("%s is %s, not a block device, but PersistentVolume %s has volumeMode Block", path, describe(info.Mode()), t.bound.Volume.Name)
+		return fmt.Errorf("%s is %s, not a block device, but PersistentVolume %s has volumeMode Block", path, describeFileType(info.Mode()), t.bound.Volume.Name)
 	case t.bound.Block():
 		return nil
 	case !device && !info.IsDir():
-		return fmt.Errorf("%s is %s: only directory and block device are supported", path, describe(info.Mode()))
+		return fmt.Errorf("%s is %s: only directory and block device are supported", path, describeFileType(info.Mode()))
 	}
 	mounted, err := makeMountPoint(t.dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func (l localVolume) setUp(ctx context.Context, t target) error {
 			return err
 		}
 	}
-	return l.own(ctx, t)
+	return l.applyFSGroup(ctx, t)
 }
 
 // bindDirectory bind-mounts a directory at the volume's, without its submounts.
@@ -85,7 +85,7 @@ func bindDirectory(ctx context.Context, path string, t target) error {
 		if t.readOnly() {
 			options = append(options, "ro")
 		}
-		return mountProgram(ctx, path, t.dir, "", options)
+		return runMount(ctx, path, t.dir, "", options)
 	}
 	if err := unix.Mount(path, t.dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", path, err)
@@ -117,9 +117,9 @@ func makeReadOnly(dir string) error {
 	return nil
 }
 
-// own applies the pod's fsGroup if no other pod has the volume mounted; otherwise it warns
+// applyFSGroup applies the pod's fsGroup if no other pod has the volume mounted; otherwise it warns
 // if their groups differ.
-func (localVolume) own(ctx context.Context, t target) error {
+func (localVolume) applyFSGroup(ctx context.Context, t target) error {
 	group := fsGroup(t.pod)
 	if group == nil || t.readOnly() {
 		return nil
@@ -129,14 +129,14 @@ func (localVolume) own(ctx context.Context, t target) error {
 		return err
 	}
 	if !shared {
-		return t.owner.own(ctx, t, t.dir)
+		return t.fsGroups.apply(ctx, t, t.dir)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(t.dir, &st); err != nil {
 		return err
 	}
-	if int64(st.Gid) != *group && t.owner.events != nil {
-		t.owner.events.Event(t.pod, v1.EventTypeWarning, "AlreadyMountedVolume", fmt.Sprintf(
+	if int64(st.Gid) != *group && t.fsGroups.events != nil {
+		t.fsGroups.events.Event(t.pod, v1.EventTypeWarning, "AlreadyMountedVolume", fmt.Sprintf(
 			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *group, t.bound.Volume.Name, st.Gid))
 	}
 	return nil

@@ -46,22 +46,22 @@ func (m *Mounter) lockAll(ctx context.Context, uid pod.UID) (unlock func(), err 
 	return func() { unlockLive(); unlockPod() }, nil
 }
 
-// patience is how long a canceled setup may take to return. A setup that hangs in the
+// hangTimeout is how long a canceled setup may take to return. A setup that hangs in the
 // kernel does not return.
-const patience = time.Second
+const hangTimeout = time.Second
 
-var errPatience = errors.New("it does not finish")
+var errHangTimeout = errors.New("it does not finish")
 
-// takeOver cancels the setup of the pod's volumes in progress and takes the pod's
+// cancelAndLock cancels the setup of the pod's volumes in progress and takes the pod's
 // locks. If the setup does not return within patience, the error is a hungError.
-func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err error) {
-	m.giveUp(uid, errPodGone)
+func (m *Mounter) cancelAndLock(ctx context.Context, uid pod.UID) (unlock func(), err error) {
+	m.cancelWork(uid, errPodGone)
 	m.awaitAborts(ctx, uid)
 	for {
-		within, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+		within, cancel := context.WithTimeoutCause(ctx, hangTimeout, errHangTimeout)
 		unlock, err := m.lockAll(within, uid)
 		cancel()
-		if !errors.Is(err, errPatience) {
+		if !errors.Is(err, errHangTimeout) {
 			return unlock, err
 		}
 		if hung := m.hung(uid); hung != nil { // anything else finishes
@@ -73,7 +73,7 @@ func (m *Mounter) takeOver(ctx context.Context, uid pod.UID) (unlock func(), err
 // awaitAborts waits, for patience at most, for the end of AbortRequests, which keeps
 // mounts of the pod busy for moments.
 func (m *Mounter) awaitAborts(ctx context.Context, uid pod.UID) {
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
 	if unlock, err := m.locks.Lock(within, lockKey{pod: uid, aborts: true}); err == nil {
 		unlock()
@@ -83,30 +83,30 @@ func (m *Mounter) awaitAborts(ctx context.Context, uid pod.UID) {
 // hungError is a setup that does not return, so podd itself holds the volume. None of the
 // pod's files may be deleted meanwhile.
 type hungError struct {
-	waits []string // which volumes, since when, and behind which mounts
+	setUps []string // which volumes, since when, and behind which mounts
 }
 
 func (e *hungError) Error() string {
-	return fmt.Sprintf("%s: process %d (podd) holds it until its server responds or is stopped", strings.Join(e.waits, "; "), os.Getpid())
+	return fmt.Sprintf("%s: process %d (podd) holds it until its server responds or is stopped", strings.Join(e.setUps, "; "), os.Getpid())
 }
 
 // hung returns a hungError if a setup holds the pod's lock, or that of its live volumes,
 // or nil.
 func (m *Mounter) hung(uid pod.UID) error {
 	m.mu.Lock()
-	o := cmp.Or(m.working[lockKey{pod: uid}], m.working[lockKey{pod: uid, live: true}])
+	o := cmp.Or(m.lockHolders[lockKey{pod: uid}], m.lockHolders[lockKey{pod: uid, live: true}])
 	if o == nil {
 		m.mu.Unlock()
 		return nil
 	}
-	waits := o.waitsLocked()
+	waits := o.pendingVolumesLocked()
 	m.mu.Unlock()
 	hung := &hungError{}
 	for _, w := range waits {
-		hung.waits = append(hung.waits, fmt.Sprintf("the setup of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
+		hung.setUps = append(hung.setUps, fmt.Sprintf("the setup of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
 	}
 	if len(waits) == 0 { // before the first volume
-		hung.waits = []string{fmt.Sprintf("the setup of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
+		hung.setUps = []string{fmt.Sprintf("the setup of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
 	}
 	return hung
 }

@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer, now func() counts) *metrics {
 		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.operations, &gauges{now: now})
+		reg.MustRegister(m.operations, &gauges{counts: now})
 	}
 	return m
 }
@@ -51,7 +51,7 @@ var (
 )
 
 // gauges computes its values at each scrape.
-type gauges struct{ now func() counts }
+type gauges struct{ counts func() counts }
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	out <- totalVolumes
@@ -59,7 +59,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (g *gauges) Collect(out chan<- prometheus.Metric) {
-	c := g.now()
+	c := g.counts()
 	for state, volumes := range map[string]map[string]int{"actual_state_of_world": c.volumes, "desired_state_of_world": c.desired} {
 		for plugin, n := range volumes {
 			out <- prometheus.MustNewConstMetric(totalVolumes, prometheus.GaugeValue, float64(n), plugin, state)
@@ -72,14 +72,14 @@ func (m *Mounter) counts() counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := counts{volumes: map[string]int{}, desired: map[string]int{}}
-	for _, known := range m.volumes {
+	for _, known := range m.pods {
 		for _, plugin := range known.ready {
 			c.volumes[plugin]++
 		}
 		if known.pending != nil {
 			c.pending++
 		}
-		if known.pod != nil && !known.released && !known.ending && known.pending == nil {
+		if known.pod != nil && !known.released && !known.terminating && known.pending == nil {
 			m.countDesired(&c, known)
 		}
 	}

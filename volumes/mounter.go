@@ -56,24 +56,24 @@ type Waker interface{ Wake(uid pod.UID) }
 
 // Mounter sets volumes up and tears them down.
 type Mounter struct {
-	options  Options
-	dirs     podfs.Dirs // its root is resolved
-	kinds    []kind
-	log      *slog.Logger
-	metrics  *metrics
-	poke     wake.Signal   // an unmount is pending
-	slots    *slots.Slots  // bound the setups in progress
-	threads  chan struct{} // bound the volumes being set up that may block, including hung ones
-	owner    *owner
-	unmounts *unmounts
-	ask      func(point string) (answer <-chan error) // askServer
+	options     Options
+	dirs        podfs.Dirs // its root is resolved
+	kinds       []kind
+	log         *slog.Logger
+	metrics     *metrics
+	poke        wake.Signal   // an unmount is pending
+	slots       *slots.Slots  // bound the setups in progress
+	threads     chan struct{} // bound the volumes being set up that may block, including hung ones
+	fsGroups    *fsGroupApplier
+	unmounter   *unmounter
+	probeServer func(point string) (answer <-chan error) // probeServer
 
 	locks keylock.Locks[lockKey]
 
-	mu       sync.Mutex              // guards what follows
-	volumes  map[pod.UID]*podVolumes // of the pods that are known
-	working  map[lockKey]*setUp      // the setups that hold that lock, including abandoned ones
-	stopping bool                    // Run has ended: volumes are no longer updated
+	mu          sync.Mutex              // guards what follows
+	pods        map[pod.UID]*podVolumes // of the pods that are known
+	lockHolders map[lockKey]*podSetUp   // the setups that hold that lock, including abandoned ones
+	stopping    bool                    // Run has ended: volumes are no longer updated
 }
 
 // New creates the root directory if it is missing and resolves it. It starts
@@ -111,18 +111,18 @@ func New(o Options, log *slog.Logger, reg prometheus.Registerer) (*Mounter, erro
 		o.Claims = noClaims{}
 	}
 	m := &Mounter{
-		options:  o,
-		dirs:     dirs,
-		kinds:    kinds(o),
-		log:      log,
-		poke:     wake.New(),
-		slots:    slots.New(parallelSetUps, slots.Any, longSetUp),
-		threads:  make(chan struct{}, maxThreads),
-		owner:    newOwner(o.Events),
-		unmounts: newUnmounts(),
-		ask:      askServer,
-		volumes:  map[pod.UID]*podVolumes{},
-		working:  map[lockKey]*setUp{},
+		options:     o,
+		dirs:        dirs,
+		kinds:       kinds(o),
+		log:         log,
+		poke:        wake.New(),
+		slots:       slots.New(parallelSetUps, slots.Unlimited, longSetUp),
+		threads:     make(chan struct{}, maxThreads),
+		fsGroups:    newFSGroupApplier(o.Events),
+		unmounter:   newUnmounts(),
+		probeServer: probeServer,
+		pods:        map[pod.UID]*podVolumes{},
+		lockHolders: map[lockKey]*podSetUp{},
 	}
 	m.metrics = newMetrics(reg, m.counts)
 	return m, nil

@@ -26,14 +26,14 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 	if len(c.VolumeMounts) == 0 {
 		return nil, nil
 	}
-	within, cancel := context.WithTimeoutCause(context.Background(), patience, errPatience)
+	within, cancel := context.WithTimeoutCause(context.Background(), hangTimeout, errHangTimeout)
 	defer cancel()
 	unlock, err := m.lock(within, p.UID)
 	if err != nil {
 		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, cmp.Or(m.hung(p.UID), err))
 	}
-	o := &setUp{pod: p, since: time.Now()}
-	if !m.hasTypes(p, c) && !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // cannot block
+	o := &podSetUp{pod: p, since: time.Now()}
+	if !m.hasTypedHostPath(p, c) && !slices.ContainsFunc(subPaths, func(sub string) bool { return sub != "" }) { // cannot block
 		defer unlock()
 		return m.mountsOf(o, c, subPaths)
 	}
@@ -42,10 +42,10 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 		err    error
 	}
 	done := make(chan outcome, 1)
-	m.setWorking(lockKey{pod: p.UID}, o)
+	m.setLockHolder(lockKey{pod: p.UID}, o)
 	go func() {
 		defer unlock()
-		defer m.setWorking(lockKey{pod: p.UID}, nil)
+		defer m.setLockHolder(lockKey{pod: p.UID}, nil)
 		mounts, err := m.mountsOf(o, c, subPaths)
 		done <- outcome{mounts, err}
 	}()
@@ -58,8 +58,8 @@ func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.M
 }
 
 // mountsOf returns the mounts of a container; the pod's lock is held.
-func (m *Mounter) mountsOf(o *setUp, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
-	if err := m.holdTypes(o, c); err != nil {
+func (m *Mounter) mountsOf(o *podSetUp, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
+	if err := m.checkHostPathTypes(o, c); err != nil {
 		return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
 	}
 	mounts := make([]pod.Mount, 0, len(c.VolumeMounts))
@@ -68,7 +68,7 @@ func (m *Mounter) mountsOf(o *setUp, c *v1.Container, subPaths []string) ([]pod.
 		if i < len(subPaths) {
 			sub = subPaths[i]
 		}
-		m.setVolume(o, c.VolumeMounts[i].Name)
+		m.setCurrentVolume(o, c.VolumeMounts[i].Name)
 		mount, err := m.mountOf(o.pod, c, i, sub)
 		if err != nil {
 			return nil, pod.WithReason(pod.ReasonCreateContainerConfigError, err)
@@ -84,7 +84,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	if volume == nil {
 		return pod.Mount{}, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, c.Name)
 	}
-	k, t, err := m.find(p, volume)
+	k, t, err := m.resolve(p, volume)
 	if err != nil {
 		return pod.Mount{}, err
 	}
@@ -99,7 +99,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	case volume.Image != nil:
 		image = imageMount(volume, sub)
 	case sub != "":
-		hostPath, err = m.bindPart(k, subPath{
+		hostPath, err = m.prepareSubPath(k, subPath{
 			volume: t, content: hostPath, path: sub, container: c.Name, index: index,
 		}, subPathName(wanted, c))
 		if err != nil {
@@ -132,11 +132,11 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 	}, nil
 }
 
-// bindPart is bindSubPath; for a live volume, it also keeps the volume from being written
+// prepareSubPath is bindSubPath; for a live volume, it also keeps the volume from being written
 // meanwhile. A subPath that a live volume lacks is a key that may still come and that
 // nobody can create in a directory: the pod gets an event saying that its container starts
 // without it.
-func (m *Mounter) bindPart(k *kind, s subPath, told string) (string, error) {
+func (m *Mounter) prepareSubPath(k *kind, s subPath, told string) (string, error) {
 	if !k.live {
 		point, _, err := m.bindSubPath(s)
 		return point, err

@@ -16,7 +16,7 @@ import (
 // makeMountPoints creates the directories in a volume at which a container mounts other
 // volumes: the runtime cannot create them if the container mounts the volume read-only.
 func makeMountPoints(t target) error {
-	points := nested(t.pod, t.volume.Name)
+	points := nestedMountPoints(t.pod, t.volume.Name)
 	if len(points) == 0 {
 		return nil
 	}
@@ -38,16 +38,16 @@ func makeMountPoints(t target) error {
 	return nil
 }
 
-// nested returns the paths within a volume at which the pod's containers mount other
+// nestedMountPoints returns the paths within a volume at which the pod's containers mount other
 // volumes. Deeper mounts belong to the volume that they are nested in.
-func nested(p *v1.Pod, volume string) []string {
+func nestedMountPoints(p *v1.Pod, volume string) []string {
 	var out []string
 	for c := range pod.ContainerSpecs(&p.Spec) {
 		for i := range c.VolumeMounts {
 			if c.VolumeMounts[i].Name != volume {
 				continue
 			}
-			for _, point := range below(c, path.Join("/", c.VolumeMounts[i].MountPath)) {
+			for _, point := range mountPathsBelow(c, path.Join("/", c.VolumeMounts[i].MountPath)) {
 				if !slices.Contains(out, point) {
 					out = append(out, point)
 				}
@@ -57,9 +57,9 @@ func nested(p *v1.Pod, volume string) []string {
 	return out
 }
 
-// below returns the container's mounts below a path, except mounts nested in another of
+// mountPathsBelow returns the container's mounts below a path, except mounts nested in another of
 // them.
-func below(c *v1.Container, root string) []string {
+func mountPathsBelow(c *v1.Container, root string) []string {
 	prefix := strings.TrimSuffix(root, "/") + "/"
 	var points []string
 	for i := range c.VolumeMounts {

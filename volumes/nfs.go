@@ -19,8 +19,8 @@ type nfsVolume struct{}
 
 const nfsPlugin = "kubernetes.io/nfs"
 
-// mountedNFS says whether a mount point is one of an NFS volume that podd mounted.
-func (m *Mounter) mountedNFS(point string) bool {
+// isNFSMount says whether a mount point is one of an NFS volume that podd mounted.
+func (m *Mounter) isNFSMount(point string) bool {
 	rel, ok := strings.CutPrefix(point, m.dirs.Pods()+"/")
 	uid, _, _ := strings.Cut(rel, "/")
 	return ok && filepath.Dir(point) == m.dirs.Volume(pod.UID(uid), nfsPlugin, "")
@@ -48,11 +48,11 @@ func (nfsVolume) setUp(ctx context.Context, t target) error {
 		return err
 	}
 	const program = "mount.nfs"
-	if !hasHelper(program) {
+	if !hasMountHelper(program) {
 		return errors.New("the node cannot mount NFS: the program " + program + " is missing; install the package nfs-common (Debian, Ubuntu) or nfs-utils (Fedora, SUSE)")
 	}
 	source, options := nfsMount(t)
-	if err := mountProgram(ctx, source, t.dir, "nfs", options); err != nil {
+	if err := runMount(ctx, source, t.dir, "nfs", options); err != nil {
 		return fmt.Errorf("mount %s: %w", source, err)
 	}
 	return nil

@@ -85,7 +85,7 @@ func TestErrorsOfMountingNFS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakePrograms(t, tc.programs)
-			if tc.programs == nil && hasHelper("mount.nfs") {
+			if tc.programs == nil && hasMountHelper("mount.nfs") {
 				t.Skip("mount.nfs is installed here")
 			}
 			m := newMounter(t)
@@ -125,8 +125,8 @@ func waitFor(t *testing.T, what string, done func() bool) {
 // forced and heeds that.
 func hangingUnmounts(m *Mounter, heeds bool) (calls chan int, release func()) {
 	calls, over := make(chan int, 100), make(chan struct{})
-	m.unmounts.timeout = 20 * time.Millisecond
-	m.unmounts.call = func(point string, flags int) error {
+	m.unmounter.timeout = 20 * time.Millisecond
+	m.unmounter.call = func(point string, flags int) error {
 		calls <- flags
 		if heeds && flags&unix.MNT_FORCE != 0 {
 			return unix.Unmount(point, flags)
@@ -181,11 +181,11 @@ func TestAnUnmountEndsWithItsContext(t *testing.T) {
 	m := newMounter(t)
 	_, release := hangingUnmounts(m, false)
 	defer release()
-	m.unmounts.timeout = time.Hour
+	m.unmounter.timeout = time.Hour
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("no longer")
 	cancel(why)
-	if err := m.unmounts.unmount(ctx, "/none", true); !errors.Is(err, why) {
+	if err := m.unmounter.unmount(ctx, "/none", true); !errors.Is(err, why) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -194,25 +194,25 @@ func TestAnUnmountEndsWithItsContext(t *testing.T) {
 func TestACompletedPodHasLeft(t *testing.T) {
 	m := newMounter(t)
 	p := aPod("1", empty("e"))
-	if !m.hasLeft("1") || !m.hasLeft("../x") {
+	if !m.isGone("1") || !m.isGone("../x") {
 		t.Error("a pod that never existed has not left")
 	}
 	mustSetUp(t, m, p)
-	if m.hasLeft("1") {
+	if m.isGone("1") {
 		t.Error("a pod that is set up has left")
 	}
 	if err := m.Release(t.Context(), "1"); err != nil {
 		t.Fatal(err)
 	}
-	if !m.hasLeft("1") {
+	if !m.isGone("1") {
 		t.Error("a completed pod has not left")
 	}
 	mustSetUp(t, m, p)
-	if m.hasLeft("1") {
+	if m.isGone("1") {
 		t.Error("a pod that runs again has left")
 	}
 	mustTearDown(t, m, "1")
-	if !m.hasLeft("1") {
+	if !m.isGone("1") {
 		t.Error("a removed pod has not left")
 	}
 	if _, err := os.Lstat(m.PodDir(pod.UID("1"))); err == nil {

@@ -35,8 +35,8 @@ func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("secret %q %w", name, pod.ErrNotFound)
 }
 
-// values provides the content of live volumes.
-type values struct {
+// contentSources provides the content of live volumes.
+type contentSources struct {
 	objects  Objects
 	downward Downward     // nil for none
 	tokens   Tokens       // nil for none
@@ -54,7 +54,7 @@ func (o podObjects) ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error) {
 	}
 	c, err := o.m.options.Objects.ConfigMap(p, name)
 	if err == nil && c.Immutable != nil && *c.Immutable {
-		o.m.keepImmutable(p.UID, key, &pod.Object{ConfigMap: c})
+		o.m.pinImmutable(p.UID, key, &pod.Object{ConfigMap: c})
 	}
 	return c, err
 }
@@ -66,7 +66,7 @@ func (o podObjects) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
 	}
 	s, err := o.m.options.Objects.Secret(p, name)
 	if err == nil && s.Immutable != nil && *s.Immutable {
-		o.m.keepImmutable(p.UID, key, &pod.Object{Secret: s})
+		o.m.pinImmutable(p.UID, key, &pod.Object{Secret: s})
 	}
 	return s, err
 }
@@ -74,16 +74,16 @@ func (o podObjects) Secret(p *v1.Pod, name string) (*v1.Secret, error) {
 func (m *Mounter) immutable(uid pod.UID, key pod.ObjectKey) *pod.Object {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.known(uid).live; l != nil {
+	if l := m.stateOf(uid).live; l != nil {
 		return l.immutable[key]
 	}
 	return nil
 }
 
-func (m *Mounter) keepImmutable(uid pod.UID, key pod.ObjectKey, o *pod.Object) {
+func (m *Mounter) pinImmutable(uid pod.UID, key pod.ObjectKey, o *pod.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.known(uid).live; l != nil {
+	if l := m.stateOf(uid).live; l != nil {
 		if l.immutable == nil {
 			l.immutable = map[pod.ObjectKey]*pod.Object{}
 		}

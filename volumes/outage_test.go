@@ -68,9 +68,9 @@ func TestWithoutTheApiserverVolumesOfAnEarlierPoddCount(t *testing.T) {
 		pod  *v1.Pod
 		fit  bool
 	}{
-		{"it cannot be asked", pod.Unknown(errors.New("connection refused")), p, true},
+		{"it cannot be asked", pod.APIServerUnavailable(errors.New("connection refused")), p, true},
 		{"it says no", fmt.Errorf("configmap %w", pod.ErrNotFound), p, false},
-		{"a pod that never had its volumes", pod.Unknown(errors.New("connection refused")), other, false},
+		{"a pod that never had its volumes", pod.APIServerUnavailable(errors.New("connection refused")), other, false},
 	} {
 		away := apiserverAway{newStore(), c.why}
 		m := newMounter(t, func(o *Options) { o.RootDir, o.Objects, o.Events, o.Downward, o.Tokens = dir, away, away, away, away })
@@ -89,7 +89,7 @@ type awaitedTokens struct{ answer string }
 
 func (a *awaitedTokens) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
 	if a.answer == "" {
-		return "", fmt.Errorf("failed to fetch token: %w", pod.ErrAwaited)
+		return "", fmt.Errorf("failed to fetch token: %w", pod.ErrObjectPending)
 	}
 	return a.answer, nil
 }

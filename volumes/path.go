@@ -16,7 +16,7 @@ func (m *Mounter) Path(p *v1.Pod, volume string) (string, error) {
 	if v == nil {
 		return "", fmt.Errorf("the pod has no volume %q", volume)
 	}
-	k, t, err := m.find(p, v)
+	k, t, err := m.resolve(p, v)
 	if err != nil {
 		return "", err
 	}

@@ -42,7 +42,7 @@ func (m *Mounter) PendingUnmounts() []PendingUnmount {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pending := []PendingUnmount{}
-	for _, p := range m.volumes {
+	for _, p := range m.pods {
 		if p.pending != nil {
 			pending = append(pending, *p.pending)
 		}
@@ -56,9 +56,9 @@ func (m *Mounter) PendingUnmounts() []PendingUnmount {
 // the last, successful retry calls it. do must not block.
 func (m *Mounter) OnceRemoved(uid pod.UID, do func()) {
 	m.mu.Lock()
-	pending := m.known(uid).pending != nil
+	pending := m.stateOf(uid).pending != nil
 	if pending {
-		m.change(uid, func(p *podVolumes) { p.onceRemoved = append(p.onceRemoved, do) })
+		m.updateState(uid, func(p *podVolumes) { p.onceRemoved = append(p.onceRemoved, do) })
 	}
 	m.mu.Unlock()
 	if !pending {
@@ -69,7 +69,7 @@ func (m *Mounter) OnceRemoved(uid pod.UID, do func()) {
 // Run retries pending unmounts until ctx ends, then cancels the setups in progress. It
 // sleeps while nothing is due. It returns ctx's cause.
 func (m *Mounter) Run(ctx context.Context) error {
-	defer m.giveUpAll()
+	defer m.cancelAllWork()
 	for {
 		var due <-chan time.Time
 		if at, any := m.nextRetry(); any {
@@ -81,7 +81,7 @@ func (m *Mounter) Run(ctx context.Context) error {
 		case <-m.poke:
 		case <-due:
 			var work sync.WaitGroup // one that hangs delays the others by patience at most
-			for _, uid := range m.duePending(time.Now()) {
+			for _, uid := range m.dueRetries(time.Now()) {
 				work.Go(func() { m.retry(ctx, uid) })
 			}
 			work.Wait()
@@ -94,7 +94,7 @@ func (m *Mounter) Run(ctx context.Context) error {
 func (m *Mounter) RetryUnmount(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.known(uid).pending
+	d := m.stateOf(uid).pending
 	if d == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (m *Mounter) RetryUnmount(uid pod.UID) {
 func (m *Mounter) nextRetry() (next time.Time, any bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.volumes {
+	for _, p := range m.pods {
 		if d := p.pending; d != nil && (!any || d.RetryAt.Before(next)) {
 			next, any = d.RetryAt, true
 		}
@@ -113,11 +113,11 @@ func (m *Mounter) nextRetry() (next time.Time, any bool) {
 	return next, any
 }
 
-func (m *Mounter) duePending(now time.Time) []pod.UID {
+func (m *Mounter) dueRetries(now time.Time) []pod.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var uids []pod.UID
-	for uid, p := range m.volumes {
+	for uid, p := range m.pods {
 		if d := p.pending; d != nil && !d.RetryAt.After(now) {
 			uids = append(uids, uid)
 		}
@@ -127,7 +127,7 @@ func (m *Mounter) duePending(now time.Time) []pod.UID {
 
 // retry retries one pending unmount, unless another call has finished it.
 func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
-	within, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	within, cancel := context.WithTimeoutCause(ctx, hangTimeout, errHangTimeout)
 	defer cancel()
 	unlock, err := m.lockAll(within, uid)
 	if err != nil {
@@ -142,7 +142,7 @@ func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 func (m *Mounter) postpone(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d := m.known(uid).pending; d != nil {
+	if d := m.stateOf(uid).pending; d != nil {
 		d.RetryAt = time.Now().Add(firstRetry)
 	}
 }
@@ -157,23 +157,23 @@ func (m *Mounter) finishUnmount(ctx context.Context, uid pod.UID) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	m.settle(uid, err)
+	m.recordRemoval(uid, err)
 	if err != nil {
 		return fmt.Errorf("leftovers of the pod's previous run are in the way: %w", err)
 	}
 	return nil
 }
 
-// settle records the outcome of a removal.
-func (m *Mounter) settle(uid pod.UID, err error) {
+// recordRemoval records the outcome of a removal.
+func (m *Mounter) recordRemoval(uid pod.UID, err error) {
 	now := time.Now()
 	m.mu.Lock()
-	old := m.known(uid).pending
+	old := m.stateOf(uid).pending
 	m.mu.Unlock()
 	if err == nil {
 		m.mu.Lock()
-		waiting := m.known(uid).onceRemoved
-		m.change(uid, func(p *podVolumes) { p.pending, p.onceRemoved, p.pod = nil, nil, nil })
+		waiting := m.stateOf(uid).onceRemoved
+		m.updateState(uid, func(p *podVolumes) { p.pending, p.onceRemoved, p.pod = nil, nil, nil })
 		m.mu.Unlock()
 		if old != nil {
 			m.log.Info("removed pod directory after retrying", "uid", uid, "tries", old.Tries+1, "after", now.Sub(old.Since))
@@ -184,7 +184,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 		return
 	}
 	d := &PendingUnmount{UID: uid, Path: m.dirs.Pod(uid), Since: now, Tries: 1}
-	why, complete := reason(err, searchTime)
+	why, complete := explainRemovalError(err, searchTimeout)
 	d.Message = why + "; podd retries and deletes nothing until then"
 	if old != nil && !complete && strings.HasPrefix(old.Message, err.Error()) {
 		d.Message = old.Message // on a busy machine, this search may have been too short
@@ -196,7 +196,7 @@ func (m *Mounter) settle(uid pod.UID, err error) {
 	}
 	d.RetryAt = now.Add(delay)
 	m.mu.Lock()
-	m.change(uid, func(p *podVolumes) { p.pending = d })
+	m.updateState(uid, func(p *podVolumes) { p.pending = d })
 	m.mu.Unlock()
 	if old == nil || old.Message != d.Message { // log once, not at each attempt
 		m.log.Warn("cannot remove pod directory: retrying", "uid", uid, "path", d.Path, "reason", d.Message)
@@ -214,7 +214,7 @@ func (m *Mounter) reportPending(uid pod.UID, message string) {
 		return
 	}
 	m.mu.Lock()
-	p := m.known(uid).pod
+	p := m.stateOf(uid).pod
 	m.mu.Unlock()
 	if p == nil {
 		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
@@ -222,9 +222,9 @@ func (m *Mounter) reportPending(uid pod.UID, message string) {
 	m.options.Events.Event(p, v1.EventTypeWarning, "FailedUnMount", message) // upstream's reason
 }
 
-// reason says what prevents the removal, which process holds the mount, and what to do.
+// explainRemovalError says what prevents the removal, which process holds the mount, and what to do.
 // complete is false if the search for the process ran out of time.
-func reason(err error, search time.Duration) (text string, complete bool) {
+func explainRemovalError(err error, search time.Duration) (text string, complete bool) {
 	path := blockingMount(err)
 	if path == "" {
 		return err.Error(), true
@@ -238,7 +238,7 @@ func reason(err error, search time.Duration) (text string, complete bool) {
 
 // blockingMount returns the mount point that an error is about; empty for other errors.
 func blockingMount(err error) string {
-	if busy, ok := errors.AsType[*busyError](err); ok {
+	if busy, ok := errors.AsType[*unmountError](err); ok {
 		return busy.path
 	}
 	if mount, ok := errors.AsType[*wipe.MountError](err); ok {

@@ -11,39 +11,39 @@ import (
 // Mounter.locks instead, and never both.
 type podVolumes struct {
 	pod   *v1.Pod                    // set up or followed, for events
-	setUp *setUp                     // in progress, or ended with a result not yet returned by Ensure
+	setUp *podSetUp                  // in progress, or ended with a result not yet returned by Ensure
 	ready map[string]string          // volume name → plugin, set up by this Mounter
 	bound map[string]pod.BoundVolume // what ready volumes with a claim are bound to
-	live  *livePod                   // for a pod with live volumes
+	live  *liveUpdates               // for a pod with live volumes
 	// released: Release was called, and nothing is in use. ending: Stopping was called, and live
 	// volumes are no longer updated.
-	released, ending bool
-	pending          *PendingUnmount
+	released, terminating bool
+	pending               *PendingUnmount
 	// onceRemoved are the callbacks that wait for the end of the pending unmount.
 	onceRemoved []func()
 }
 
-// unused says that nothing is known about the pod.
-func (p *podVolumes) unused() bool {
+// isZero says that nothing is known about the pod.
+func (p *podVolumes) isZero() bool {
 	return p.pod == nil && p.setUp == nil && len(p.ready)+len(p.bound)+len(p.onceRemoved) == 0 &&
-		p.live == nil && !p.released && !p.ending && p.pending == nil
+		p.live == nil && !p.released && !p.terminating && p.pending == nil
 }
 
-// known returns what is known about a pod, for reading only. The lock is held.
-func (m *Mounter) known(uid pod.UID) *podVolumes {
-	if p := m.volumes[uid]; p != nil {
+// stateOf returns what is known about a pod, for reading only. The lock is held.
+func (m *Mounter) stateOf(uid pod.UID) *podVolumes {
+	if p := m.pods[uid]; p != nil {
 		return p
 	}
 	return &podVolumes{}
 }
 
-// change changes what is known about a pod. The lock is held.
-func (m *Mounter) change(uid pod.UID, by func(p *podVolumes)) {
-	p := m.known(uid)
+// updateState changes what is known about a pod. The lock is held.
+func (m *Mounter) updateState(uid pod.UID, by func(p *podVolumes)) {
+	p := m.stateOf(uid)
 	by(p)
-	if p.unused() {
-		delete(m.volumes, uid)
+	if p.isZero() {
+		delete(m.pods, uid)
 	} else {
-		m.volumes[uid] = p
+		m.pods[uid] = p
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run runs a program of the node and returns its output. When ctx ends, the program and its
+// runProgram runs a program of the node and returns its output. When ctx ends, the program and its
 // children are killed, except those in an uninterruptible sleep. If the program fails, the
 // error wraps *exec.ExitError and includes its output.
-func run(ctx context.Context, name string, args ...string) (string, error) {
+func runProgram(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
@@ -43,8 +43,8 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 // helperDirs are where mount(8) looks for mount.TYPE.
 var helperDirs = []string{"/sbin", "/usr/sbin", "/sbin/fs.d", "/sbin/fs"}
 
-// hasHelper says whether mount(8) finds the program that mounts a type.
-func hasHelper(program string) bool {
+// hasMountHelper says whether mount(8) finds the program that mounts a type.
+func hasMountHelper(program string) bool {
 	if slices.ContainsFunc(helperDirs, func(dir string) bool { return exists(filepath.Join(dir, program)) }) {
 		return true
 	}
@@ -52,9 +52,9 @@ func hasHelper(program string) bool {
 	return err == nil
 }
 
-// mountProgram mounts with mount(8), which knows the options of every type. After an error,
+// runMount mounts with mount(8), which knows the options of every type. After an error,
 // it unmounts anything that may have been mounted.
-func mountProgram(ctx context.Context, source, dir, fsType string, options []string) error {
+func runMount(ctx context.Context, source, dir, fsType string, options []string) error {
 	args := []string{}
 	if fsType != "" {
 		args = append(args, "-t", fsType)
@@ -62,7 +62,7 @@ func mountProgram(ctx context.Context, source, dir, fsType string, options []str
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	_, err := run(ctx, "mount", append(args, "--", source, dir)...)
+	_, err := runProgram(ctx, "mount", append(args, "--", source, dir)...)
 	if err == nil {
 		return nil
 	}

@@ -12,13 +12,13 @@ import (
 // directory, in memory since a Secret may be among them. If two sources have the same
 // path, the later one wins, as in the kubelet.
 func projections(memory *tmpfs) kind {
-	return liveKind("kubernetes.io/projected", func(s *v1.VolumeSource) bool { return s.Projected != nil }, &live{
+	return liveKind("kubernetes.io/projected", func(s *v1.VolumeSource) bool { return s.Projected != nil }, &liveDriver{
 		memory: memory,
 		collect: func(t target) (files, error) {
 			out := files{}
 			var errs []error
 			for i := range t.volume.Projected.Sources {
-				if err := out.projection(t, &t.volume.Projected.Sources[i]); err != nil {
+				if err := out.addProjection(t, &t.volume.Projected.Sources[i]); err != nil {
 					errs = append(errs, err)
 				}
 			}
@@ -27,21 +27,21 @@ func projections(memory *tmpfs) kind {
 	})
 }
 
-func (f files) projection(t target, s *v1.VolumeProjection) error {
+func (f files) addProjection(t target, s *v1.VolumeProjection) error {
 	mode := t.volume.Projected.DefaultMode
 	switch {
 	case s.ConfigMap != nil:
-		return f.configMap(t, keys{s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional})
+		return f.addConfigMap(t, keyProjection{s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional})
 	case s.Secret != nil:
-		return f.secret(t, keys{s.Secret.Name, s.Secret.Items, mode, s.Secret.Optional})
+		return f.addSecret(t, keyProjection{s.Secret.Name, s.Secret.Items, mode, s.Secret.Optional})
 	case s.DownwardAPI != nil:
-		return f.downward(t, s.DownwardAPI.Items, mode)
+		return f.addDownwardAPI(t, s.DownwardAPI.Items, mode)
 	case s.ServiceAccountToken != nil:
-		return f.token(t, s.ServiceAccountToken, mode)
+		return f.addToken(t, s.ServiceAccountToken, mode)
 	case s.ClusterTrustBundle != nil:
-		return f.trustBundle(t, s.ClusterTrustBundle, mode)
+		return f.addTrustBundle(t, s.ClusterTrustBundle, mode)
 	case s.PodCertificate != nil:
-		if t.values.bundles != nil { // there is an apiserver
+		if t.sources.bundles != nil { // there is an apiserver
 			return errors.New("cannot project podCertificate: podd does not request certificates of pods yet")
 		}
 		return noAPIServer("podCertificate", "issues certificates")

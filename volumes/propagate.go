@@ -15,7 +15,7 @@ import (
 // whole root directory shared when it starts; here the shared mount covers one volume and
 // goes away with it.
 func shareMounts(path string) error {
-	over, err := mountOver(path)
+	over, err := containingMount(path)
 	if err != nil {
 		return fmt.Errorf("determine the mount of %s: %w", path, err)
 	}
@@ -23,15 +23,15 @@ func shareMounts(path string) error {
 		return nil
 	}
 	if over.Mountpoint != path {
-		if err := wrapMount("itself", path, unix.Mount(path, path, "", unix.MS_BIND, "")); err != nil {
+		if err := wrapMountError("itself", path, unix.Mount(path, path, "", unix.MS_BIND, "")); err != nil {
 			return err
 		}
 	}
-	return wrapMount("shared propagation", path, unix.Mount("", path, "", unix.MS_SHARED|unix.MS_REC, ""))
+	return wrapMountError("shared propagation", path, unix.Mount("", path, "", unix.MS_SHARED|unix.MS_REC, ""))
 }
 
-// mountOver returns the mount that a path is on: the last one at the longest mount point.
-func mountOver(path string) (*mountinfo.Info, error) {
+// containingMount returns the mount that a path is on: the last one at the longest mount point.
+func containingMount(path string) (*mountinfo.Info, error) {
 	parents, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func TestPropagationWorksOnAHostWithPrivateMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, shared := range []bool{true, true, true, false, false} {
-		over, err := mountOver(mounts[i].HostPath)
+		over, err := containingMount(mounts[i].HostPath)
 		if err != nil || strings.Contains(over.Optional, "shared:") != shared {
 			t.Errorf("%s: got %+v (%v), want shared %v", mounts[i].ContainerPath, over, err, shared)
 		}

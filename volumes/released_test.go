@@ -54,11 +54,11 @@ func TestAPodThatIsBeingStoppedHasNotLeft(t *testing.T) {
 	m := newMounter(t)
 	mustSetUp(t, m, aPod("a", empty("disk")))
 	m.Stopping("a")
-	if m.hasLeft("a") {
+	if m.isGone("a") {
 		t.Error("it has left while its containers are being stopped")
 	}
 	mustTearDown(t, m, "a")
-	if !m.hasLeft("a") {
+	if !m.isGone("a") {
 		t.Error("a removed pod has not left")
 	}
 }
@@ -71,20 +71,20 @@ func TestAPodWhoseSetupDoesNotEndHasNotLeft(t *testing.T) {
 		mustWait(t, m, aPod("a", empty("disk"), share("n", "dead")))
 		all := map[string]int{"test/slow": 1, emptyDirPlugin: 1}
 		mustSay(t, m.Release(t.Context(), "a"), `the setup of volume "n"`, "hangs")
-		if m.hasLeft("a") {
+		if m.isGone("a") {
 			t.Error("it has left while its setup hangs")
 		}
 		wantDesired(t, m, "while the setup hangs", all)
 		ended := errors.New("podd ends")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(ended)
-		if err := m.Release(ctx, "a"); !errors.Is(err, ended) || m.hasLeft("a") {
-			t.Errorf("a Release whose context has ended: got %v, and that the pod has left is %t", err, m.hasLeft("a"))
+		if err := m.Release(ctx, "a"); !errors.Is(err, ended) || m.isGone("a") {
+			t.Errorf("a Release whose context has ended: got %v, and that the pod has left is %t", err, m.isGone("a"))
 		}
 		release()
 		synctest.Wait()
-		if err := m.Release(t.Context(), "a"); err != nil || !m.hasLeft("a") {
-			t.Errorf("after the setup has ended: got %v, and that the pod has left is %t", err, m.hasLeft("a"))
+		if err := m.Release(t.Context(), "a"); err != nil || !m.isGone("a") {
+			t.Errorf("after the setup has ended: got %v, and that the pod has left is %t", err, m.isGone("a"))
 		}
 		wantDesired(t, m, "released", nil)
 		mustTearDown(t, m, "a")
@@ -104,13 +104,13 @@ func TestARemovedPodWhoseVolumeIsStillMountedHasNotLeft(t *testing.T) {
 	if pending := m.PendingUnmounts(); len(pending) != 1 || pending[0].UID != pod.UID("a") {
 		t.Errorf("got pending unmounts %+v, want that of the pod", pending)
 	}
-	if m.hasLeft("a") {
+	if m.isGone("a") {
 		t.Error("it has left while its volume is mounted")
 	}
 	f.setAway(false)
 	mustTearDown(t, m, "a")
 	mustBeGone(t, m, "a")
-	if !m.hasLeft("a") {
+	if !m.isGone("a") {
 		t.Error("it has not left although nothing of it is there")
 	}
 }

@@ -8,17 +8,17 @@ import (
 
 // secrets returns the kind of volumes with a Secret's keys, which never reach a disk.
 func secrets(memory *tmpfs) kind {
-	return liveKind("kubernetes.io/secret", func(s *v1.VolumeSource) bool { return s.Secret != nil }, &live{
+	return liveKind("kubernetes.io/secret", func(s *v1.VolumeSource) bool { return s.Secret != nil }, &liveDriver{
 		memory: memory,
 		collect: func(t target) (files, error) {
 			s, out := t.volume.Secret, files{}
-			return out, out.secret(t, keys{s.SecretName, s.Items, s.DefaultMode, s.Optional})
+			return out, out.addSecret(t, keyProjection{s.SecretName, s.Items, s.DefaultMode, s.Optional})
 		},
 	})
 }
 
-func (f files) secret(t target, k keys) error {
-	object, err := t.values.objects.Secret(t.pod, k.object)
+func (f files) addSecret(t target, k keyProjection) error {
+	object, err := t.sources.objects.Secret(t.pod, k.object)
 	if k.mayBeMissing(err) {
 		return nil
 	}

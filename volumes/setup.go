@@ -13,8 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// setUpAll sets up the pod's directory and volumes; the pod's lock is held.
-func (m *Mounter) setUpAll(ctx context.Context, o *setUp) error {
+// setUpPod sets up the pod's directory and volumes; the pod's lock is held.
+func (m *Mounter) setUpPod(ctx context.Context, o *podSetUp) error {
 	p := o.pod
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -44,14 +44,14 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	if pod.ClaimName(p, v) != "" && !m.isReady(p.UID, v.Name) {
 		m.options.Claims.AwaitClaim(ctx, p, v)
 	}
-	k, t, err := m.find(p, v)
+	k, t, err := m.resolve(p, v)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	if m.isReady(p.UID, v.Name) {
 		err := k.refresh(ctx, t)
-		if err != nil && !pod.IsAwaited(err) {
+		if err != nil && !pod.IsObjectPending(err) {
 			m.metrics.observe(k.plugin, "volume_mount", start, err)
 		}
 		if err != nil && k.live && ctx.Err() == nil {
@@ -61,17 +61,17 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 		return err
 	}
 	if t.bound != nil {
-		if err := m.mayUse(k, t); err != nil {
+		if err := m.checkClaimUse(k, t); err != nil {
 			return err
 		}
 	}
 	err = k.setUp(ctx, t)
-	if l, isLive := k.driver.(*live); isLive && errors.Is(err, pod.ErrUnknown) && l.found(t) {
+	if l, isLive := k.driver.(*liveDriver); isLive && errors.Is(err, pod.ErrAPIServerUnavailable) && l.isSetUp(t) {
 		// An earlier podd has set it up. While the apiserver is away its content counts, as
 		// it does for the containers that run; the next answer refreshes it.
 		err = nil
 	}
-	if !pod.IsAwaited(err) {
+	if !pod.IsObjectPending(err) {
 		m.metrics.observe(k.plugin, "volume_mount", start, err)
 	}
 	if err == nil && ctx.Err() == nil { // a canceled setup must not mark a later one's volumes ready
@@ -84,14 +84,14 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 func (m *Mounter) isReady(uid pod.UID, volume string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, ok := m.known(uid).ready[volume]
+	_, ok := m.stateOf(uid).ready[volume]
 	return ok
 }
 
 func (m *Mounter) markReady(uid pod.UID, volume, plugin string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.change(uid, func(p *podVolumes) {
+	m.updateState(uid, func(p *podVolumes) {
 		if p.ready == nil {
 			p.ready = map[string]string{}
 		}
@@ -106,7 +106,7 @@ func (m *Mounter) markBound(t target) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.change(t.pod.UID, func(p *podVolumes) {
+	m.updateState(t.pod.UID, func(p *podVolumes) {
 		if p.bound == nil {
 			p.bound = map[string]pod.BoundVolume{}
 		}
@@ -114,7 +114,7 @@ func (m *Mounter) markBound(t target) {
 	})
 }
 
-// unmarkLocked marks all of the pod's volumes as not ready.
-func (m *Mounter) unmarkLocked(uid pod.UID) {
-	m.change(uid, func(p *podVolumes) { p.ready, p.bound = nil, nil })
+// markNotReadyLocked marks all of the pod's volumes as not ready.
+func (m *Mounter) markNotReadyLocked(uid pod.UID) {
+	m.updateState(uid, func(p *podVolumes) { p.ready, p.bound = nil, nil })
 }

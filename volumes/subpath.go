@@ -52,7 +52,7 @@ func checkSubPath(sub string) (string, error) {
 func (m *Mounter) bindSubPath(s subPath) (point string, made bool, err error) {
 	volume, err := unix.Open(s.content, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", false, serverGone(&fs.PathError{Op: "open", Path: s.content, Err: err})
+		return "", false, explainDeadMount(&fs.PathError{Op: "open", Path: s.content, Err: err})
 	}
 	defer unix.Close(volume)
 	fd, err := openBeneath(volume, s.path)
@@ -61,13 +61,13 @@ func (m *Mounter) bindSubPath(s subPath) (point string, made bool, err error) {
 		made = true
 	}
 	if err != nil {
-		return "", false, serverGone(err)
+		return "", false, explainDeadMount(err)
 	}
 	defer unix.Close(fd)
 	if point, err = m.subPathMountPoint(s); err != nil {
 		return "", false, err
 	}
-	bound, err := sameMount(point, fd)
+	bound, err := reuseMount(point, fd)
 	if err != nil || bound {
 		return point, made, err
 	}
@@ -83,12 +83,12 @@ func (m *Mounter) bindSubPath(s subPath) (point string, made bool, err error) {
 
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// dead are the errors of a mount after its server or disk has gone.
-var dead = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.ENODEV, unix.ENXIO, unix.EHOSTDOWN, unix.ESHUTDOWN}
+// deadMountErrors are the errors of a mount after its server or disk has gone.
+var deadMountErrors = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.ENODEV, unix.ENXIO, unix.EHOSTDOWN, unix.ESHUTDOWN}
 
-// serverGone adds what to do to the error of a volume that is itself a dead mount.
-func serverGone(err error) error {
-	if !slices.ContainsFunc(dead, func(d error) bool { return errors.Is(err, d) }) {
+// explainDeadMount adds what to do to the error of a volume that is itself a dead mount.
+func explainDeadMount(err error) error {
+	if !slices.ContainsFunc(deadMountErrors, func(d error) bool { return errors.Is(err, d) }) {
 		return err
 	}
 	return fmt.Errorf("%w (the volume's server or disk is gone: once the volume is mounted anew, the container starts)", err)
@@ -101,11 +101,11 @@ func (m *Mounter) subPathMountPoint(s subPath) (string, error) {
 	return m.dirs.SubPath(s.volume.pod.UID, s.volume.volume.Name, s.container, s.index), nil
 }
 
-// sameMount says whether the file behind fd is already mounted at point. It unmounts
+// reuseMount says whether the file behind fd is already mounted at point. It unmounts
 // anything else there: the subPath may lead to another file by now, or the server of the
 // mount may have ended (kubernetes/kubernetes#138856). It reads the mount table to find
 // out, because a dead mount cannot be asked.
-func sameMount(point string, fd int) (bool, error) {
+func reuseMount(point string, fd int) (bool, error) {
 	for {
 		mounted, err := isMountPoint(point)
 		if err != nil || !mounted { // saves reading the table at a first start
@@ -115,11 +115,11 @@ func sameMount(point string, fd int) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("read the mount table: %w", err)
 		}
-		at := lastMount(table, func(i *mountinfo.Info) bool { return i.Mountpoint == point })
+		at := topmostMount(table, func(i *mountinfo.Info) bool { return i.Mountpoint == point })
 		if at == nil {
 			return false, nil
 		}
-		same, err := sameFile(table, at, fd)
+		same, err := isMountedFile(table, at, fd)
 		if err != nil || same {
 			return same, err
 		}
@@ -157,14 +157,14 @@ func isMountPoint(point string) (bool, error) {
 	return false, &fs.PathError{Op: "open", Path: point, Err: err}
 }
 
-// sameFile says whether the file behind fd is the mounted one. It asks the mounted file
+// isMountedFile says whether the file behind fd is the mounted one. It asks the mounted file
 // system only if it is the file's own, which has just given an answer.
-func sameFile(table []*mountinfo.Info, at *mountinfo.Info, fd int) (bool, error) {
+func isMountedFile(table []*mountinfo.Info, at *mountinfo.Info, fd int) (bool, error) {
 	var want, have unix.Stat_t
 	if err := unix.Fstat(fd, &want); err != nil { // the path may be known although the server is gone
-		return false, serverGone(err)
+		return false, explainDeadMount(err)
 	}
-	own, err := mountBehind(table, fd)
+	own, err := mountOfFD(table, fd)
 	if err != nil {
 		return false, err
 	}
@@ -177,9 +177,9 @@ func sameFile(table []*mountinfo.Info, at *mountinfo.Info, fd int) (bool, error)
 	return want.Dev == have.Dev && want.Ino == have.Ino, nil
 }
 
-// mountBehind returns the mount through which fd was opened, or nil if the table does not
+// mountOfFD returns the mount through which fd was opened, or nil if the table does not
 // have it.
-func mountBehind(table []*mountinfo.Info, fd int) (*mountinfo.Info, error) {
+func mountOfFD(table []*mountinfo.Info, fd int) (*mountinfo.Info, error) {
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd)) // unlike statx(2), this asks no server
 	if err != nil {
 		return nil, err
@@ -193,13 +193,13 @@ func mountBehind(table []*mountinfo.Info, fd int) (*mountinfo.Info, error) {
 		if err != nil {
 			return nil, fmt.Errorf("mount of descriptor %d: %w", fd, err)
 		}
-		return lastMount(table, func(i *mountinfo.Info) bool { return i.ID == id }), nil
+		return topmostMount(table, func(i *mountinfo.Info) bool { return i.ID == id }), nil
 	}
 	return nil, nil
 }
 
-// lastMount returns the topmost of the mounts that are wanted, or nil.
-func lastMount(table []*mountinfo.Info, wanted func(*mountinfo.Info) bool) *mountinfo.Info {
+// topmostMount returns the topmost of the mounts that are wanted, or nil.
+func topmostMount(table []*mountinfo.Info, wanted func(*mountinfo.Info) bool) *mountinfo.Info {
 	for _, i := range slices.Backward(table) {
 		if wanted(i) {
 			return i

@@ -31,15 +31,15 @@ func (m *Mounter) TearDown(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	err := m.removeAlone(ctx, uid)
+	err := m.lockAndRemove(ctx, uid)
 	if ctx.Err() != nil && err != nil {
 		return fmt.Errorf("tear down volumes: %w", err)
 	}
 	m.mu.Lock()
-	m.unmarkLocked(uid)
-	m.change(uid, func(p *podVolumes) { p.released, p.ending = false, false })
+	m.markNotReadyLocked(uid)
+	m.updateState(uid, func(p *podVolumes) { p.released, p.terminating = false, false })
 	m.mu.Unlock()
-	m.settle(uid, err)
+	m.recordRemoval(uid, err)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	err := m.removeAlone(ctx, uid)
+	err := m.lockAndRemove(ctx, uid)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (m *Mounter) Remove(ctx context.Context, uid pod.UID) error {
 	if volume := m.dirs.VolumeOf(uid, blockingMount(err)); volume != "" {
 		what = fmt.Sprintf("volume %q of pod %s", volume, uid)
 	}
-	why, _ := reason(err, longSearchTime)
+	why, _ := explainRemovalError(err, longSearchTimeout)
 	return fmt.Errorf("%s is kept: %s", what, why)
 }
 
@@ -69,29 +69,29 @@ func (m *Mounter) Release(ctx context.Context, uid pod.UID) error {
 	if err := safeName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	unlock, err := m.takeOver(ctx, uid)
+	unlock, err := m.cancelAndLock(ctx, uid)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	m.mu.Lock()
-	m.change(uid, func(p *podVolumes) { p.released = true })
+	m.updateState(uid, func(p *podVolumes) { p.released = true })
 	m.mu.Unlock()
 	if !m.mayBeMounted(uid) {
 		return nil
 	}
 	m.mu.Lock()
-	m.unmarkLocked(uid)
+	m.markNotReadyLocked(uid)
 	m.mu.Unlock()
 	if err := m.unmount(ctx, uid); err != nil {
 		return err
 	}
-	return m.removeEmpty(uid)
+	return m.removeEmptyVolumes(uid)
 }
 
-// removeEmpty removes the directories of the pod's volumes that have no content. One that
+// removeEmptyVolumes removes the directories of the pod's volumes that have no content. One that
 // is in use, or that has content, stays.
-func (m *Mounter) removeEmpty(uid pod.UID) error {
+func (m *Mounter) removeEmptyVolumes(uid pod.UID) error {
 	var errs []error
 	for i := range m.kinds {
 		dir := m.dirs.Volume(uid, m.kinds[i].plugin, "")
@@ -119,7 +119,7 @@ func (m *Mounter) Discard(ctx context.Context, uid pod.UID) error {
 	if err := m.Release(ctx, uid); err != nil {
 		return err
 	}
-	unlock, err := m.takeOver(ctx, uid)
+	unlock, err := m.cancelAndLock(ctx, uid)
 	if err != nil {
 		return err
 	}
@@ -128,10 +128,10 @@ func (m *Mounter) Discard(ctx context.Context, uid pod.UID) error {
 	return wipe.Tree(ctx, filepath.Dir(scratch), filepath.Base(scratch))
 }
 
-// removeAlone cancels the setup in progress, takes the pod's lock, and removes the
+// lockAndRemove cancels the setup in progress, takes the pod's lock, and removes the
 // pod's volumes and directory.
-func (m *Mounter) removeAlone(ctx context.Context, uid pod.UID) error {
-	unlock, err := m.takeOver(ctx, uid)
+func (m *Mounter) lockAndRemove(ctx context.Context, uid pod.UID) error {
+	unlock, err := m.cancelAndLock(ctx, uid)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (m *Mounter) unmount(ctx context.Context, uid pod.UID) error {
 	if err := m.unmountSubPaths(ctx, uid); err != nil {
 		return err
 	}
-	kept, err := m.release(ctx, uid)
+	kept, err := m.unmountExternal(ctx, uid)
 	if err := errors.Join(err, m.unmountBelow(ctx, m.dirs.Pod(uid), kept)); err != nil {
 		return err
 	}
@@ -200,19 +200,19 @@ func exists(path string) bool {
 func (m *Mounter) observeUnmounts(uid pod.UID, start time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, plugin := range m.known(uid).ready {
+	for _, plugin := range m.stateOf(uid).ready {
 		m.metrics.observe(plugin, "volume_unmount", start, err)
 	}
 }
 
-// busyError is an unmount(2) that failed.
-type busyError struct {
+// unmountError is an unmount(2) that failed.
+type unmountError struct {
 	path string
 	err  error
 }
 
-func (e *busyError) Error() string { return fmt.Sprintf("unmount %s: %v", e.path, e.err) }
-func (e *busyError) Unwrap() error { return e.err }
+func (e *unmountError) Error() string { return fmt.Sprintf("unmount %s: %v", e.path, e.err) }
+func (e *unmountError) Unwrap() error { return e.err }
 
 // unmountBelow unmounts until the mount table shows nothing at or below dir except
 // kept. It reads the table again each time: an unmount may remove other mounts
@@ -245,12 +245,12 @@ func (m *Mounter) unmountAll(ctx context.Context, points []string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := m.unmounts.unmount(ctx, point, m.mountedNFS(point))
+		err := m.unmounter.unmount(ctx, point, m.isNFSMount(point))
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
 		case errors.Is(err, unix.EINVAL): // no longer a mount: removed together with another
 		default:
-			errs = append(errs, &busyError{point, err})
+			errs = append(errs, &unmountError{point, err})
 		}
 	}
 	return errors.Join(errs...)

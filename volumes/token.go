@@ -17,24 +17,24 @@ type Tokens interface {
 // NoTokens makes a volume that asks for a token fail: the node has no apiserver.
 var NoTokens Tokens
 
-// token adds a service account token. If the pod's containers have one user in common, only
+// addToken adds a service account token. If the pod's containers have one user in common, only
 // that user and the members of an fsGroup may read it; without either, everybody in the
 // containers may (KEP-1205, file permission).
-func (f files) token(t target, s *v1.ServiceAccountTokenProjection, mode *int32) error {
-	if t.values.tokens == NoTokens {
+func (f files) addToken(t target, s *v1.ServiceAccountTokenProjection, mode *int32) error {
+	if t.sources.tokens == NoTokens {
 		return noAPIServer("serviceAccountToken", "issues tokens")
 	}
-	token, err := t.values.tokens.Token(t.pod, s)
+	token, err := t.sources.tokens.Token(t.pod, s)
 	if err != nil {
 		return err
 	}
-	f.private(t, s.Path, []byte(token), mode)
+	f.putPrivate(t, s.Path, []byte(token), mode)
 	return nil
 }
 
-// private adds a file that the user of the pod's containers may read, or everybody if they
+// putPrivate adds a file that the user of the pod's containers may read, or everybody if they
 // have none in common and there is no fsGroup.
-func (f files) private(t target, name string, data []byte, mode *int32) {
+func (f files) putPrivate(t target, name string, data []byte, mode *int32) {
 	user, common := commonUser(t.pod)
 	if common || fsGroup(t.pod) != nil {
 		owners := int32(0o600)

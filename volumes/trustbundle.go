@@ -13,15 +13,15 @@ type TrustBundles interface {
 // apiserver.
 var NoTrustBundles TrustBundles
 
-// trustBundle adds a file of trust anchors, with the modes of a token, as upstream.
-func (f files) trustBundle(t target, s *v1.ClusterTrustBundleProjection, mode *int32) error {
-	if t.values.bundles == NoTrustBundles {
+// addTrustBundle adds a file of trust anchors, with the modes of a token, as upstream.
+func (f files) addTrustBundle(t target, s *v1.ClusterTrustBundleProjection, mode *int32) error {
+	if t.sources.bundles == NoTrustBundles {
 		return noAPIServer("clusterTrustBundle", "has trust bundles")
 	}
-	anchors, err := t.values.bundles.TrustAnchors(t.pod, s)
+	anchors, err := t.sources.bundles.TrustAnchors(t.pod, s)
 	if err != nil {
 		return err
 	}
-	f.private(t, s.Path, anchors, mode)
+	f.putPrivate(t, s.Path, anchors, mode)
 	return nil
 }

@@ -16,24 +16,24 @@ const unmountTimeout = 10 * time.Second
 // errNoAnswer is an unmount that does not return.
 var errNoAnswer = errors.New("the unmount does not return: its server or disk does not respond")
 
-// unmounts calls unmount(2), which may hang in the kernel. A call that hangs occupies a
+// unmounter calls unmount(2), which may hang in the kernel. A call that hangs occupies a
 // thread, so it is not repeated while it does.
-type unmounts struct {
+type unmounter struct {
 	call    func(point string, flags int) error
 	timeout time.Duration
 
 	mu         sync.Mutex
-	inProgress map[attempt]bool // guarded by mu
+	inProgress map[unmountCall]bool // guarded by mu
 }
 
-type attempt struct {
-	point string
-	flags int
-	keep  bool // the mount stays
+type unmountCall struct {
+	point       string
+	flags       int
+	keepMounted bool // the mount stays
 }
 
-func newUnmounts() *unmounts {
-	return &unmounts{call: unix.Unmount, timeout: unmountTimeout, inProgress: map[attempt]bool{}}
+func newUnmounts() *unmounter {
+	return &unmounter{call: unix.Unmount, timeout: unmountTimeout, inProgress: map[unmountCall]bool{}}
 }
 
 // unmount unmounts what is mounted at a point. If that takes too long and force is set, it
@@ -41,12 +41,12 @@ func newUnmounts() *unmounts {
 // only network and FUSE file systems support it. It aborts requests of the whole file
 // system, including those through its other mounts. Therefore use force only for file
 // systems that podd itself has mounted, not for bind mounts of the host's directories.
-func (u *unmounts) unmount(ctx context.Context, point string, force bool) error {
-	err := u.attempt(ctx, attempt{point: point})
+func (u *unmounter) unmount(ctx context.Context, point string, force bool) error {
+	err := u.attempt(ctx, unmountCall{point: point})
 	if !force || !errors.Is(err, errNoAnswer) {
 		return err
 	}
-	if forced := u.attempt(ctx, attempt{point: point, flags: unix.MNT_FORCE}); !errors.Is(forced, errNoAnswer) {
+	if forced := u.attempt(ctx, unmountCall{point: point, flags: unix.MNT_FORCE}); !errors.Is(forced, errNoAnswer) {
 		return forced
 	}
 	return err
@@ -55,8 +55,8 @@ func (u *unmounts) unmount(ctx context.Context, point string, force bool) error 
 // abort aborts the requests that wait for the server behind the mount at a point. The file
 // system stays mounted, so abort can be repeated. Like a forced unmount, use it only for
 // file systems that podd itself has mounted.
-func (u *unmounts) abort(ctx context.Context, point string) error {
-	err := u.attempt(ctx, attempt{point: point, flags: unix.MNT_FORCE, keep: true})
+func (u *unmounter) abort(ctx context.Context, point string) error {
+	err := u.attempt(ctx, unmountCall{point: point, flags: unix.MNT_FORCE, keepMounted: true})
 	if errors.Is(err, unix.EBUSY) { // after the requests were aborted
 		return nil
 	}
@@ -65,13 +65,13 @@ func (u *unmounts) abort(ctx context.Context, point string) error {
 
 // attempt calls unmount(2) once, unless an earlier call still hangs. Its error is the
 // kernel's, errNoAnswer or ctx's cause.
-func (u *unmounts) attempt(ctx context.Context, at attempt) error {
+func (u *unmounter) attempt(ctx context.Context, at unmountCall) error {
 	if !u.begin(at) {
 		return errNoAnswer
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := u.try(at)
+		err := u.callUnmount(at)
 		u.end(at) // before done: the caller may then unmount the next mount at this point
 		done <- err
 	}()
@@ -87,10 +87,10 @@ func (u *unmounts) attempt(ctx context.Context, at attempt) error {
 	}
 }
 
-// try calls unmount(2). To keep the mount, it holds the mount point open meanwhile, so that
+// callUnmount calls unmount(2). To keep the mount, it holds the mount point open meanwhile, so that
 // the mount is busy, in a way (O_PATH) that asks no server.
-func (u *unmounts) try(at attempt) error {
-	if at.keep {
+func (u *unmounter) callUnmount(at unmountCall) error {
+	if at.keepMounted {
 		open, err := unix.Open(at.point, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (u *unmounts) try(at attempt) error {
 	return u.call(at.point, at.flags|unix.UMOUNT_NOFOLLOW)
 }
 
-func (u *unmounts) begin(at attempt) bool {
+func (u *unmounter) begin(at unmountCall) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.inProgress[at] {
@@ -110,7 +110,7 @@ func (u *unmounts) begin(at attempt) bool {
 	return true
 }
 
-func (u *unmounts) end(at attempt) {
+func (u *unmounter) end(at unmountCall) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.inProgress, at)

@@ -49,7 +49,7 @@ func TestAVolumeThatNoContainerUsesIsTornDownWithItsPod(t *testing.T) {
 	withStore(t, func(t *testing.T, m *Mounter, s *store) {
 		p := aPod("u1", fromSecret("s", "key"), empty("memory", memory))
 		mustBeReady(t, m, p)
-		m = anew(t, m)
+		m = restarted(t, m)
 		p.Spec.InitContainers = nil
 		s.drop(pod.KindSecret, "key")
 		m.Follow(p)

@@ -30,21 +30,21 @@ type Allocation struct {
 	// never.
 	RetryAt time.Time
 
-	tries   int
-	unasked bool // the node has yet to be asked about Desired
+	tries     int
+	undecided bool // the node has yet to be asked about Desired
 }
 
 // Proposal is what a pod's source desires now.
 type Proposal struct {
 	Desired *pod.Desired
-	// Room says that the node has more room than before.
-	Room bool
-	// Early says that podd does not know yet all users of the node's resources, and so
+	// ResourcesFreed says that the node has more room than before.
+	ResourcesFreed bool
+	// UsageUnknown says that podd does not know yet all users of the node's resources, and so
 	// not what fits.
-	Early bool
-	// Ending says that the pod ends: it keeps what it has.
-	Ending bool
-	Now    time.Time
+	UsageUnknown bool
+	// Terminating says that the pod ends: it keeps what it has.
+	Terminating bool
+	Now         time.Time
 }
 
 // Propose applies a proposal. ask says that the node must decide whether the pod may have
@@ -56,43 +56,43 @@ func (a Allocation) Propose(p Proposal) (next Allocation, ask bool) {
 		return a, false
 	case a.Desired == p.Desired && !a.due(p):
 		return a, false
-	case Of(a.Granted.Pod).Match(p.Desired.Pod):
-		return a.settled(p.Desired), false
+	case ResourcesOf(a.Granted.Pod).Match(p.Desired.Pod):
+		return a.fullyGranted(p.Desired), false
 	}
 	if a.Desired != p.Desired {
 		a.tries = 0
 	}
-	a.Desired, a.unasked = p.Desired, p.Early
-	if p.Ending || p.Early {
-		return a.keep(), false
+	a.Desired, a.undecided = p.Desired, p.UsageUnknown
+	if p.Terminating || p.UsageUnknown {
+		return a.keepGranted(), false
 	}
 	return a, true
 }
 
 // due says that the node is to decide (again) about the same resize.
 func (a Allocation) due(p Proposal) bool {
-	if a.unasked {
-		return !p.Early
+	if a.undecided {
+		return !p.UsageUnknown
 	}
-	return a.Pending != nil && !a.RetryAt.IsZero() && (p.Room || !p.Now.Before(a.RetryAt))
+	return a.Pending != nil && !a.RetryAt.IsZero() && (p.ResourcesFreed || !p.Now.Before(a.RetryAt))
 }
 
-// settled is the allocation of a pod that has the desired resources.
-func (a Allocation) settled(d *pod.Desired) Allocation {
+// fullyGranted is the allocation of a pod that has the desired resources.
+func (a Allocation) fullyGranted(d *pod.Desired) Allocation {
 	return Allocation{Desired: d, Granted: d, Progress: a.Progress}
 }
 
-// keep is the allocation with what was granted, for what is desired now.
-func (a Allocation) keep() Allocation {
-	a.Granted = Of(a.Granted.Pod).In(a.Desired)
+// keepGranted is the allocation with what was granted, for what is desired now.
+func (a Allocation) keepGranted() Allocation {
+	a.Granted = ResourcesOf(a.Granted.Pod).ApplyTo(a.Desired)
 	return a
 }
 
-// Answer applies the node's decision. A resize that is neither admitted nor
+// ApplyVerdict applies the node's decision. A resize that is neither admitted nor
 // infeasible waits for room, or for some time to pass.
-func (a Allocation) Answer(v pod.Verdict, now time.Time) Allocation {
+func (a Allocation) ApplyVerdict(v pod.Verdict, now time.Time) Allocation {
 	if v.Admitted() {
-		next := a.settled(a.Desired)
+		next := a.fullyGranted(a.Desired)
 		next.Progress = a.condition(v1.PodCondition{Type: v1.PodResizeInProgress}, nil, now)
 		return next
 	}
@@ -108,43 +108,43 @@ func (a Allocation) Answer(v pod.Verdict, now time.Time) Allocation {
 		a.RetryAt = time.Time{}
 	}
 	a.Pending = a.condition(v1.PodCondition{Type: v1.PodResizePending, Reason: reason, Message: v.Message}, a.Pending, now)
-	return a.keep()
+	return a.keepGranted()
 }
 
-// Completed is the allocation after the last step of a resize; news says that one was in
+// ResizeCompleted is the allocation after the last step of a resize; news says that one was in
 // progress.
-func (a Allocation) Completed() (next Allocation, news bool) {
+func (a Allocation) ResizeCompleted() (next Allocation, news bool) {
 	news = a.Progress != nil
 	a.Progress = nil
 	return a, news
 }
 
-// Failed is the allocation after a resize that the node or the runtime would not
+// ResizeFailed is the allocation after a resize that the node or the runtime would not
 // carry out; news says that it did not fail so before.
-func (a Allocation) Failed(err error, now time.Time) (next Allocation, news bool) {
+func (a Allocation) ResizeFailed(err error, now time.Time) (next Allocation, news bool) {
 	before := a.Progress
 	a.Progress = a.condition(v1.PodCondition{Type: v1.PodResizeInProgress, Reason: v1.PodReasonError, Message: err.Error()}, before, now)
 	return a, before == nil || before.Message != a.Progress.Message
 }
 
-// Over is the allocation of a pod that terminates: it is not resized any more.
-func (a Allocation) Over() Allocation {
+// ResizeCanceled is the allocation of a pod that terminates: it is not resized any more.
+func (a Allocation) ResizeCanceled() Allocation {
 	a.Pending, a.Progress = nil, nil
 	return a
 }
 
-// WaitsForRoom says that the pod would have more once there is room, or once it is
+// Deferred says that the pod would have more once there is room, or once it is
 // known how much there is.
-func (a Allocation) WaitsForRoom() bool {
-	return a.unasked || a.Pending != nil && a.Pending.Reason == v1.PodReasonDeferred
+func (a Allocation) Deferred() bool {
+	return a.undecided || a.Pending != nil && a.Pending.Reason == v1.PodReasonDeferred
 }
 
-// Waits says that the pod does not have what its source desires.
-func (a Allocation) Waits() bool { return a.unasked || a.Pending != nil }
+// ResizePending says that the pod does not have what its source desires.
+func (a Allocation) ResizePending() bool { return a.undecided || a.Pending != nil }
 
-// Tells says that a pending resize differs from the previous one: in its reason, or
+// PendingChanged says that a pending resize differs from the previous one: in its reason, or
 // in the generation of the spec.
-func (a Allocation) Tells(before Allocation) bool {
+func (a Allocation) PendingChanged(before Allocation) bool {
 	p, b := a.Pending, before.Pending
 	return p != nil && (b == nil || b.Reason != p.Reason || b.ObservedGeneration != p.ObservedGeneration)
 }

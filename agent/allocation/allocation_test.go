@@ -39,9 +39,9 @@ func TestAProposalIsAskedAbout(t *testing.T) {
 	more := wants("200m", 2)
 	deferred := pod.Verdict{Reason: v1.PodReasonDeferred, Message: "full"}
 	asked, _ := had("100m").Propose(allocation.Proposal{Desired: more, Now: noon})
-	early, _ := had("100m").Propose(allocation.Proposal{Desired: more, Early: true, Now: noon})
-	ending, _ := had("100m").Propose(allocation.Proposal{Desired: more, Ending: true, Now: noon})
-	waits, never := asked.Answer(deferred, noon), asked.Answer(pod.Verdict{Reason: v1.PodReasonInfeasible}, noon)
+	early, _ := had("100m").Propose(allocation.Proposal{Desired: more, UsageUnknown: true, Now: noon})
+	ending, _ := had("100m").Propose(allocation.Proposal{Desired: more, Terminating: true, Now: noon})
+	waits, never := asked.ApplyVerdict(deferred, noon), asked.ApplyVerdict(pod.Verdict{Reason: v1.PodReasonInfeasible}, noon)
 	for name, c := range map[string]struct {
 		before allocation.Allocation
 		p      allocation.Proposal
@@ -50,28 +50,28 @@ func TestAProposalIsAskedAbout(t *testing.T) {
 		waits  bool
 	}{
 		"the first one is what it was admitted with": {allocation.Allocation{}, allocation.Proposal{Desired: more}, false, "200m", false},
-		"also early":                     {allocation.Allocation{}, allocation.Proposal{Desired: more, Early: true}, false, "200m", false},
+		"also early":                     {allocation.Allocation{}, allocation.Proposal{Desired: more, UsageUnknown: true}, false, "200m", false},
 		"something else about the pod":   {had("100m"), allocation.Proposal{Desired: wants("100m", 2)}, false, "100m", false},
 		"more":                           {had("100m"), allocation.Proposal{Desired: more}, true, "100m", false},
 		"less is asked about, too":       {had("100m"), allocation.Proposal{Desired: wants("50m", 2)}, true, "100m", false},
-		"more, and the pod ends":         {had("100m"), allocation.Proposal{Desired: more, Ending: true}, false, "100m", false},
-		"more, before all is known":      {had("100m"), allocation.Proposal{Desired: more, Early: true}, false, "100m", true},
-		"it ended, and is not asked":     {ending, allocation.Proposal{Desired: more, Room: true}, false, "100m", false},
-		"still not all is known":         {early, allocation.Proposal{Desired: more, Early: true, Room: true}, false, "100m", true},
+		"more, and the pod ends":         {had("100m"), allocation.Proposal{Desired: more, Terminating: true}, false, "100m", false},
+		"more, before all is known":      {had("100m"), allocation.Proposal{Desired: more, UsageUnknown: true}, false, "100m", true},
+		"it ended, and is not asked":     {ending, allocation.Proposal{Desired: more, ResourcesFreed: true}, false, "100m", false},
+		"still not all is known":         {early, allocation.Proposal{Desired: more, UsageUnknown: true, ResourcesFreed: true}, false, "100m", true},
 		"all is known now":               {early, allocation.Proposal{Desired: more}, true, "100m", false},
 		"deferred, a moment later":       {waits, allocation.Proposal{Desired: more, Now: noon.Add(29 * time.Second)}, false, "100m", true},
 		"deferred, some time later":      {waits, allocation.Proposal{Desired: more, Now: noon.Add(30 * time.Second)}, true, "100m", true},
-		"deferred, and there is room":    {waits, allocation.Proposal{Desired: more, Now: noon, Room: true}, true, "100m", true},
-		"deferred, room, all unknown":    {waits, allocation.Proposal{Desired: more, Now: noon, Room: true, Early: true}, false, "100m", true},
+		"deferred, and there is room":    {waits, allocation.Proposal{Desired: more, Now: noon, ResourcesFreed: true}, true, "100m", true},
+		"deferred, room, all unknown":    {waits, allocation.Proposal{Desired: more, Now: noon, ResourcesFreed: true, UsageUnknown: true}, false, "100m", true},
 		"deferred, and then even more":   {waits, allocation.Proposal{Desired: wants("300m", 3), Now: noon}, true, "100m", true},
 		"deferred, and taken back":       {waits, allocation.Proposal{Desired: wants("100m", 3), Now: noon}, false, "100m", false},
-		"infeasible, whatever is freed":  {never, allocation.Proposal{Desired: more, Now: noon.Add(time.Hour), Room: true}, false, "100m", true},
+		"infeasible, whatever is freed":  {never, allocation.Proposal{Desired: more, Now: noon.Add(time.Hour), ResourcesFreed: true}, false, "100m", true},
 		"infeasible, and something else": {never, allocation.Proposal{Desired: wants("150m", 3), Now: noon}, true, "100m", true},
 	} {
 		before := c.before
 		next, ask := c.before.Propose(c.p)
-		if got := cpu(next.Granted); ask != c.ask || got != c.want || next.Waits() != c.waits {
-			t.Errorf("%s: got ask %v, granted %s, waits %v; want %v, %s, %v", name, ask, got, next.Waits(), c.ask, c.want, c.waits)
+		if got := cpu(next.Granted); ask != c.ask || got != c.want || next.ResizePending() != c.waits {
+			t.Errorf("%s: got ask %v, granted %s, waits %v; want %v, %s, %v", name, ask, got, next.ResizePending(), c.ask, c.want, c.waits)
 		}
 		if !ask && next.Granted.Pod.Generation != c.p.Desired.Pod.Generation {
 			t.Errorf("%s: what is granted is of generation %d, want %d", name, next.Granted.Pod.Generation, c.p.Desired.Pod.Generation)
@@ -85,25 +85,25 @@ func TestAProposalIsAskedAbout(t *testing.T) {
 func TestTheNodesAnswer(t *testing.T) {
 	more := wants("200m", 2)
 	a, _ := had("100m").Propose(allocation.Proposal{Desired: more, Now: noon})
-	granted := a.Answer(pod.Verdict{}, noon)
-	if granted.Granted != more || granted.Waits() || granted.WaitsForRoom() || granted.Progress == nil ||
+	granted := a.ApplyVerdict(pod.Verdict{}, noon)
+	if granted.Granted != more || granted.ResizePending() || granted.Deferred() || granted.Progress == nil ||
 		granted.Progress.Type != v1.PodResizeInProgress || granted.Progress.ObservedGeneration != 2 || !granted.Progress.LastTransitionTime.Time.Equal(noon) {
 		t.Errorf("it fits: got %+v", granted)
 	}
-	first := a.Answer(pod.Verdict{Reason: v1.PodReasonDeferred, Message: "full"}, noon)
-	second := first.Answer(pod.Verdict{Reason: v1.PodReasonDeferred, Message: "fuller"}, noon.Add(time.Minute))
+	first := a.ApplyVerdict(pod.Verdict{Reason: v1.PodReasonDeferred, Message: "full"}, noon)
+	second := first.ApplyVerdict(pod.Verdict{Reason: v1.PodReasonDeferred, Message: "fuller"}, noon.Add(time.Minute))
 	if p := first.Pending; p.Reason != v1.PodReasonDeferred || p.Message != "full" || p.Type != v1.PodResizePending || p.Status != v1.ConditionTrue ||
-		!first.RetryAt.Equal(noon.Add(30*time.Second)) || !first.WaitsForRoom() || first.Granted.Pod.Generation != 2 {
+		!first.RetryAt.Equal(noon.Add(30*time.Second)) || !first.Deferred() || first.Granted.Pod.Generation != 2 {
 		t.Errorf("it does not fit: got %+v, asked again at %v", p, first.RetryAt)
 	}
 	if p := second.Pending; p.Message != "fuller" || !p.LastTransitionTime.Time.Equal(noon) || !second.RetryAt.Equal(noon.Add(4*time.Minute)) {
 		t.Errorf("nor the second time: got %+v, asked again at %v", p, second.RetryAt)
 	}
-	never := second.Answer(pod.Verdict{Reason: v1.PodReasonInfeasible}, noon.Add(2*time.Minute))
-	if p := never.Pending; p.Reason != v1.PodReasonInfeasible || !p.LastTransitionTime.Time.Equal(noon.Add(2*time.Minute)) || !never.RetryAt.IsZero() || never.WaitsForRoom() || !never.Waits() {
+	never := second.ApplyVerdict(pod.Verdict{Reason: v1.PodReasonInfeasible}, noon.Add(2*time.Minute))
+	if p := never.Pending; p.Reason != v1.PodReasonInfeasible || !p.LastTransitionTime.Time.Equal(noon.Add(2*time.Minute)) || !never.RetryAt.IsZero() || never.Deferred() || !never.ResizePending() {
 		t.Errorf("it never will: got %+v, asked again at %v", p, never.RetryAt)
 	}
-	preempts := a.Answer(pod.Verdict{Preempt: []pod.UID{"victim"}}, noon)
+	preempts := a.ApplyVerdict(pod.Verdict{Preempt: []pod.UID{"victim"}}, noon)
 	if preempts.Pending.Reason != v1.PodReasonDeferred {
 		t.Errorf("once others have ended: got %+v", preempts.Pending)
 	}
@@ -113,32 +113,32 @@ func TestTheNodesAnswer(t *testing.T) {
 	}{
 		"the first": {a, first, true}, "again": {first, second, false}, "for another reason": {second, never, true}, "none": {first, granted, false},
 	} {
-		if got := c.after.Tells(c.before); got != c.want {
+		if got := c.after.PendingChanged(c.before); got != c.want {
 			t.Errorf("%s: is news: got %v", name, got)
 		}
 	}
 	newer, _ := first.Propose(allocation.Proposal{Desired: wants("300m", 3), Now: noon})
-	again := newer.Answer(pod.Verdict{Reason: v1.PodReasonDeferred}, noon)
-	if !again.Tells(newer) || !again.RetryAt.Equal(noon.Add(30*time.Second)) {
+	again := newer.ApplyVerdict(pod.Verdict{Reason: v1.PodReasonDeferred}, noon)
+	if !again.PendingChanged(newer) || !again.RetryAt.Equal(noon.Add(30*time.Second)) {
 		t.Errorf("of another generation: got %+v, asked again at %v", again.Pending, again.RetryAt)
 	}
 }
 
 func TestAResizeUnderWay(t *testing.T) {
-	if _, news := had("100m").Completed(); news {
+	if _, news := had("100m").ResizeCompleted(); news {
 		t.Error("none was under way")
 	}
 	a, _ := had("100m").Propose(allocation.Proposal{Desired: wants("200m", 2), Now: noon})
-	a = a.Answer(pod.Verdict{}, noon)
-	failed, news := a.Failed(errors.New("no"), noon.Add(time.Second))
+	a = a.ApplyVerdict(pod.Verdict{}, noon)
+	failed, news := a.ResizeFailed(errors.New("no"), noon.Add(time.Second))
 	if p := failed.Progress; !news || p.Reason != v1.PodReasonError || p.Message != "no" || !p.LastTransitionTime.Time.Equal(noon.Add(time.Second)) || p.ObservedGeneration != 2 {
 		t.Errorf("it failed: got %+v, news %v", p, news)
 	}
-	again, news := failed.Failed(errors.New("no"), noon.Add(time.Minute))
+	again, news := failed.ResizeFailed(errors.New("no"), noon.Add(time.Minute))
 	if p := again.Progress; news || !p.LastTransitionTime.Time.Equal(noon.Add(time.Second)) {
 		t.Errorf("so again: got %+v, news %v", p, news)
 	}
-	if _, news := failed.Failed(errors.New("never"), noon); !news {
+	if _, news := failed.ResizeFailed(errors.New("never"), noon); !news {
 		t.Error("otherwise: no news")
 	}
 	// What else changes about the pod ends no resize.
@@ -146,11 +146,11 @@ func TestAResizeUnderWay(t *testing.T) {
 	if kept.Progress == nil {
 		t.Error("the resize is forgotten")
 	}
-	if done, news := a.Completed(); !news || done.Progress != nil {
+	if done, news := a.ResizeCompleted(); !news || done.Progress != nil {
 		t.Errorf("completed: got %+v", done.Progress)
 	}
-	waits := a.Answer(pod.Verdict{Reason: v1.PodReasonDeferred}, noon)
-	if over := waits.Over(); over.Pending != nil || over.Progress != nil || waits.Pending == nil {
+	waits := a.ApplyVerdict(pod.Verdict{Reason: v1.PodReasonDeferred}, noon)
+	if over := waits.ResizeCanceled(); over.Pending != nil || over.Progress != nil || waits.Pending == nil {
 		t.Errorf("the pod is over: got %+v, %+v", over.Pending, over.Progress)
 	}
 }
@@ -179,11 +179,11 @@ func TestWhatAResizeMayChange(t *testing.T) {
 		"the pod":                        {change(func(s *v1.PodSpec) { s.Resources = &own }), false},
 		"a container that was not there": {change(func(s *v1.PodSpec) { s.Containers = append(s.Containers, v1.Container{Name: "new"}) }), true},
 	} {
-		granted := allocation.Of(change(nil).Pod)
+		granted := allocation.ResourcesOf(change(nil).Pod)
 		if got := granted.Match(c.to.Pod); got != c.same {
 			t.Errorf("%s: got %v", name, got)
 		}
-		if out := granted.In(c.to); !granted.Match(out.Pod) || !c.same && granted.Match(c.to.Pod) {
+		if out := granted.ApplyTo(c.to); !granted.Match(out.Pod) || !c.same && granted.Match(c.to.Pod) {
 			t.Errorf("%s: what was granted is not in %+v, or is in the other", name, out.Pod.Spec)
 		}
 	}

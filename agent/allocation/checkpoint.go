@@ -20,16 +20,16 @@ type Checkpoint struct {
 	Checksum uint32 `json:"checksum"`
 }
 
-// Kept says whether a pod's allocation has to be checkpointed: only with a source
+// NeedsCheckpoint says whether a pod's allocation has to be checkpointed: only with a source
 // that may change the same pod can desired and granted resources differ. A file's or
 // an HTTP source's pod with other resources is another pod.
-func Kept(d *pod.Desired) bool {
+func NeedsCheckpoint(d *pod.Desired) bool {
 	return d.Source == pod.SourceAPIServer && len(d.Pod.Spec.Containers) > 0
 }
 
 // CheckpointOf is the checkpoint of a granted pod.
 func CheckpointOf(granted *pod.Desired) Checkpoint {
-	c := Checkpoint{UID: granted.UID(), Source: granted.Source, Resources: Of(granted.Pod)}
+	c := Checkpoint{UID: granted.UID(), Source: granted.Source, Resources: ResourcesOf(granted.Pod)}
 	c.Checksum = c.sum()
 	return c
 }
@@ -59,5 +59,5 @@ func (c Checkpoint) Restore(d *pod.Desired) Allocation {
 	if c.Resources.Match(d.Pod) {
 		return Allocation{Granted: d}
 	}
-	return Allocation{Granted: c.Resources.In(d)}
+	return Allocation{Granted: c.Resources.ApplyTo(d)}
 }

@@ -48,7 +48,7 @@ func TestARestartGrantsNothing(t *testing.T) {
 	c := allocation.CheckpointOf(wants("100m", 1))
 	same := wants("100m", 2)
 	a := c.Restore(same)
-	if a, ask := a.Propose(allocation.Proposal{Desired: same, Now: noon}); ask || a.Granted != same || a.Waits() {
+	if a, ask := a.Propose(allocation.Proposal{Desired: same, Now: noon}); ask || a.Granted != same || a.ResizePending() {
 		t.Errorf("nothing changed: got %+v, ask %v", a, ask)
 	}
 	a = c.Restore(wants("200m", 2))
@@ -69,7 +69,7 @@ func TestWhoseAllocationIsKept(t *testing.T) {
 		d    *pod.Desired
 		want bool
 	}{"an apiserver's": {wants("100m", 1), true}, "a file's": {static, false}, "without a manifest": {orphan, false}} {
-		if got := allocation.Kept(c.d); got != c.want {
+		if got := allocation.NeedsCheckpoint(c.d); got != c.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}

@@ -16,8 +16,8 @@ type Resources struct {
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
 }
 
-// Of returns the resources that a pod's spec names. They share memory with it.
-func Of(p *v1.Pod) Resources {
+// ResourcesOf returns the resources that a pod's spec names. They share memory with it.
+func ResourcesOf(p *v1.Pod) Resources {
 	r := Resources{Pod: p.Spec.Resources, Containers: make(map[string]v1.ResourceRequirements)}
 	for c := range resizable(&p.Spec) {
 		r.Containers[c.Name] = c.Resources
@@ -39,8 +39,8 @@ func (r Resources) Match(p *v1.Pod) bool {
 	return true
 }
 
-// In is d with these resources; d is not changed.
-func (r Resources) In(d *pod.Desired) *pod.Desired {
+// ApplyTo is d with these resources; d is not changed.
+func (r Resources) ApplyTo(d *pod.Desired) *pod.Desired {
 	out := *d
 	out.Pod = d.Pod.DeepCopy()
 	out.Pod.Spec.Resources = r.Pod

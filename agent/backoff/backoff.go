@@ -22,14 +22,14 @@ func Default() Policy {
 	return Policy{Initial: 10 * time.Second, Max: 300 * time.Second, Reset: 600 * time.Second}
 }
 
-// End is one end of one container.
-type End struct {
+// Exit is one end of one container.
+type Exit struct {
 	// At is when it ended, which identifies this end.
 	At time.Time
-	// Began is when a container that was stopped to be restarted had started: if it
+	// StartedAt is when a container that was stopped to be restarted had started: if it
 	// ran for as long as it would have to wait, it does not wait. Zero for one that
 	// ended by itself.
-	Began time.Time
+	StartedAt time.Time
 	// Success says that the exit code was 0.
 	Success bool
 }
@@ -46,9 +46,9 @@ type Entry struct {
 	Ended time.Time
 }
 
-// Until says when a container may start again, and how long that wait is from
+// NextStart says when a container may start again, and how long that wait is from
 // the end on; a time not after now, or zero, means at once.
-func (p Policy) Until(e Entry, end End) (until time.Time, wait time.Duration) {
+func (p Policy) NextStart(e Entry, end Exit) (until time.Time, wait time.Duration) {
 	switch {
 	case e.answers(end):
 		return time.Time{}, 0
@@ -59,14 +59,14 @@ func (p Policy) Until(e Entry, end End) (until time.Time, wait time.Duration) {
 	default:
 		wait = min(e.Delay, p.Max)
 	}
-	if !end.Began.IsZero() && end.At.Sub(end.Began) >= wait {
+	if !end.StartedAt.IsZero() && end.At.Sub(end.StartedAt) >= wait {
 		return time.Time{}, 0
 	}
 	return end.At.Add(wait), wait
 }
 
 // Restart returns the memory after a restart, decided at now, that follows end.
-func (p Policy) Restart(e Entry, end End, now time.Time) Entry {
+func (p Policy) Restart(e Entry, end Exit, now time.Time) Entry {
 	next := Entry{Restarted: now, Ended: end.At}
 	switch {
 	case e.answers(end):
@@ -82,6 +82,6 @@ func (p Policy) Restart(e Entry, end End, now time.Time) Entry {
 	return next
 }
 
-func (e Entry) answers(end End) bool { return !e.Restarted.IsZero() && e.Ended.Equal(end.At) }
+func (e Entry) answers(end Exit) bool { return !e.Restarted.IsZero() && e.Ended.Equal(end.At) }
 
-func (p Policy) expired(e Entry, end End) bool { return end.At.Sub(e.Restarted) > p.Reset }
+func (p Policy) expired(e Entry, end Exit) bool { return end.At.Sub(e.Restarted) > p.Reset }

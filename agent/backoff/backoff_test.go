@@ -27,11 +27,11 @@ func waits(p backoff.Policy, lives ...life) []time.Duration {
 	var got []time.Duration
 	for _, l := range lives {
 		now = now.Add(l.lasts)
-		end := backoff.End{At: now, Success: l.code == 0}
+		end := backoff.Exit{At: now, Success: l.code == 0}
 		if l.stopped {
-			end.Began = now.Add(-l.lasts)
+			end.StartedAt = now.Add(-l.lasts)
 		}
-		if until, _ := p.Until(e, end); until.After(now) {
+		if until, _ := p.NextStart(e, end); until.After(now) {
 			now = until
 		}
 		got = append(got, now.Sub(end.At))
@@ -104,11 +104,11 @@ func TestExitCodeZeroCanBeToldApart(t *testing.T) {
 
 func TestUntilTellsTheWholeWait(t *testing.T) {
 	e := backoff.Entry{Delay: 40 * s, Restarted: noon.Add(-30 * s), Ended: noon.Add(-40 * s)}
-	until, wait := backoff.Default().Until(e, backoff.End{At: noon})
+	until, wait := backoff.Default().NextStart(e, backoff.Exit{At: noon})
 	if !until.Equal(noon.Add(40*s)) || wait != 40*s {
 		t.Errorf("got %v after noon, %v; want 40s, 40s", until.Sub(noon), wait)
 	}
-	if until, wait := backoff.Default().Until(e, backoff.End{At: e.Ended}); !until.IsZero() || wait != 0 {
+	if until, wait := backoff.Default().NextStart(e, backoff.Exit{At: e.Ended}); !until.IsZero() || wait != 0 {
 		t.Errorf("an end that was answered already: got %v, %v; want no wait", until, wait)
 	}
 }

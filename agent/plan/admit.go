@@ -42,16 +42,16 @@ func (c *Candidate) Admission(changed bool) Admission {
 		return Admitted
 	case c.Rejected == nil:
 		return AskNode
-	case !changed || c.Rejected.Reason != "" && Replaced(c.Desired):
+	case !changed || c.Rejected.Reason != "" && ReplacedByController(c.Desired):
 		return Rejected
 	}
 	return AskNode
 }
 
-// Replaced says that a rejected or ended pod stays so, because its controller creates
+// ReplacedByController says that a rejected or ended pod stays so, because its controller creates
 // another. A pod from a file or an HTTP source has no controller: its admission is
 // retried, and it runs once more on request.
-func Replaced(d *pod.Desired) bool { return d.Source == pod.SourceAPIServer }
+func ReplacedByController(d *pod.Desired) bool { return d.Source == pod.SourceAPIServer }
 
 // StartOrder sorts candidates in the order in which they are admitted: what runs
 // already, which has its ports whatever the order of the manifests; then those that

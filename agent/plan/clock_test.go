@@ -21,7 +21,7 @@ func TestABackOffWaitsByNoClockThatMayBeSet(t *testing.T) {
 		c := web("exited 1", 0, 3)
 		c.StartedAt, c.FinishedAt, c.CreatedAt = noon.Add(off-2*time.Second), noon.Add(off), noon.Add(off-2*time.Second)
 		in := input(aPod(), observed(ready(0), c))
-		in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-time.Minute)}}
+		in.Memory.NodeBackOff = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-time.Minute)}}
 		step := plan.Next(in)
 		if got := describe(step); got != "wake 40s" {
 			t.Errorf("clock %s: got %s, want to wait for 40 s", name, got)
@@ -38,7 +38,7 @@ func TestABackOffWaitsByNoClockThatMayBeSet(t *testing.T) {
 		}
 		// Deciding again about the same end neither waits nor counts.
 		in.Memory, in.Now = step.Memory, noon.Add(41*time.Second)
-		if again := plan.Next(in); describe(again) != "create web-4" || again.Memory.Restarts["web"] != step.Memory.Restarts["web"] {
+		if again := plan.Next(in); describe(again) != "create web-4" || again.Memory.NodeBackOff["web"] != step.Memory.NodeBackOff["web"] {
 			t.Errorf("clock %s: again: got %s", name, describe(again))
 		}
 	}
@@ -54,7 +54,7 @@ func TestABackOffWaitsThoughTheClockWasSetForward(t *testing.T) {
 	} {
 		in := input(aPod(), before)
 		in.Observed.At = noon
-		in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-time.Minute)}}
+		in.Memory.NodeBackOff = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-time.Minute)}}
 		in.Memory = plan.Next(in).Memory
 		ended := web("exited 1", 0, 3)
 		ended.CreatedAt, ended.StartedAt, ended.FinishedAt = noon.Add(-2*time.Hour), noon.Add(-2*time.Hour), noon.Add(-2*time.Hour)
@@ -78,7 +78,7 @@ func TestAnEndIsAsOldAsItSaysWhereNoClockWasSet(t *testing.T) {
 		"the successor went": {web("running", 0, 4), 20 * time.Second},
 	} {
 		in := input(aPod(), observed(ready(0), test.before))
-		in.Observed.At, in.Memory.Restarts = noon, restarts
+		in.Observed.At, in.Memory.NodeBackOff = noon, restarts
 		in.Memory = plan.Next(in).Memory
 		ended := web("exited 1", 0, 3)
 		ended.FinishedAt = noon.Add(-test.age)
@@ -99,7 +99,7 @@ func TestALifeIsMeasuredByNoClockThatMayBeSet(t *testing.T) {
 		in.Memory = plan.Next(in).Memory // seen 29 s after its start
 		in.Now = noon.Add(10 * time.Second)
 		in.Probes = pod.ProbeResults{"web": {ContainerID: "web-3", Live: pod.ProbeFailed}}
-		in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 60 * time.Second, Restarted: noon.Add(-30 * time.Second), Ended: noon.Add(-time.Minute)}}
+		in.Memory.NodeBackOff = map[string]backoff.Entry{"web": {Delay: 60 * time.Second, Restarted: noon.Add(-30 * time.Second), Ended: noon.Add(-time.Minute)}}
 		in.Memory = plan.Next(in).Memory // stops it
 		in.Now = noon.Add(11 * time.Second)
 		ended := web("exited 137", 0, 3)

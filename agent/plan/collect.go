@@ -6,7 +6,7 @@ import "podd/internal/pod"
 // one is kept (for its last state and `logs --previous`), of the sandboxes those
 // that hold one, and the newest. With no current sandbox nothing is to start.
 func (s *Step) collect(in *Input, current *pod.Sandbox) {
-	if tidy(in, current) {
+	if nothingToCollect(in, current) {
 		return
 	}
 	kept := newestDead(in)
@@ -17,7 +17,7 @@ func (s *Step) collect(in *Input, current *pod.Sandbox) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
 		switch {
-		case c.State == pod.ContainerCreated && (current == nil || c.SandboxID != current.ID || c != in.Observed.Latest(c.Name)):
+		case c.State == pod.ContainerCreated && (current == nil || c.SandboxID != current.ID || c != in.Observed.LatestContainer(c.Name)):
 			s.RemoveContainers = append(s.RemoveContainers, c.ID)
 		case c.State != pod.ContainerExited:
 			inUse[c.SandboxID] = true
@@ -47,9 +47,9 @@ func newestDead(in *Input) map[string]*pod.Container {
 	return newest
 }
 
-// tidy says at little cost that there is nothing to collect, as in most syncs: one
+// nothingToCollect says at little cost that there is nothing to collect, as in most syncs: one
 // sandbox, and of each container one that runs or one that is dead.
-func tidy(in *Input, current *pod.Sandbox) bool {
+func nothingToCollect(in *Input, current *pod.Sandbox) bool {
 	all := in.Observed.Containers
 	if current == nil || len(in.Observed.Sandboxes) > 1 || len(all) > 32 {
 		return false

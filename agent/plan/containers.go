@@ -29,7 +29,7 @@ func (s *Step) killStaleContainers(in *Input, current *pod.Sandbox) {
 				what = "Init container"
 			}
 			s.stop(in, c, fmt.Sprintf("%s is in %q state, try killing it before restart", what, c.State))
-		case c.SandboxID != current.ID || spec == nil || c != in.Observed.Latest(c.Name):
+		case c.SandboxID != current.ID || spec == nil || c != in.Observed.LatestContainer(c.Name):
 			s.stop(in, c, "Container "+c.Name+" is not part of the pod's sandbox")
 		}
 	}
@@ -40,7 +40,7 @@ func (s *Step) done(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 	if c.State != pod.ContainerExited {
 		return false
 	}
-	return s.Memory.Killed[spec.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode, !c.Succeeded(pod.RegularContainer))
+	return s.Memory.ForcedRestarts[spec.Name].ID != c.ID && !pod.ShouldRestart(&p.Spec, spec, c.ExitCode, !c.Succeeded(pod.RegularContainer))
 }
 
 // startRegular starts the regular containers that should run and do not. While a
@@ -52,10 +52,10 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 	held, first := false, len(s.Start)
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
-		c := in.Observed.Latest(spec.Name)
+		c := in.Observed.LatestContainer(spec.Name)
 		switch {
 		case c != nil && c.State == pod.ContainerRunning:
-			s.settle(in, spec, c)
+			s.clearFailures(in, spec, c)
 			held = held || in.PostStart[c.ID].State == pod.HookRunning
 		case c != nil && s.done(p, spec, c):
 		case held:
@@ -63,7 +63,7 @@ func (s *Step) startRegular(in *Input, current *pod.Sandbox) {
 			// One that could not start last time may take long, for instance because
 			// of its image: the others do not wait for it.
 			_, failed := s.Memory.Failures[spec.Name]
-			launched := s.launch(in, spec, pod.RegularContainer, current)
+			launched := s.startIfDue(in, spec, pod.RegularContainer, current)
 			held = launched && !failed && hasPostStart(spec)
 		}
 	}
@@ -80,8 +80,8 @@ func (s *Step) hookFailures(name string) int {
 	return 0
 }
 
-// settle forgets the failures of a container that runs.
-func (s *Step) settle(in *Input, spec *v1.Container, c *pod.Container) {
+// clearFailures forgets the failures of a container that runs.
+func (s *Step) clearFailures(in *Input, spec *v1.Container, c *pod.Container) {
 	if hook := in.PostStart[c.ID].State; hook != pod.HookRunning && hook != pod.HookFailed {
 		s.Memory = s.Memory.Succeeded(spec.Name)
 	}

@@ -38,7 +38,7 @@ func TestAStartThatWasInterrupted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(tc.pod, tc.seen)
-			in.Begun = tc.begun
+			in.PendingStarts = tc.begun
 			if got := describe(plan.Next(in)); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
@@ -62,7 +62,7 @@ func TestStartsThatAreNotTriedAgain(t *testing.T) {
 		"an init container again": {aPod(inits("a")), false},
 	} {
 		step := plan.Next(input(tc.pod, observed(ready(0))))
-		if len(step.Start) != 1 || step.Start[0].Once != tc.want {
+		if len(step.Start) != 1 || step.Start[0].NoRetry != tc.want {
 			t.Errorf("%s: got %+v, want Once %v", name, step.Start, tc.want)
 		}
 	}

@@ -130,7 +130,7 @@ func (w *chaos) disturb() {
 		sb := &o.Sandboxes[w.IntN(n)]
 		sb.Ready, sb.IPs = false, nil
 	}
-	if n := len(o.Containers); n > 0 && w.in.Over && w.IntN(4) == 0 { // by hand; before, nobody can know
+	if n := len(o.Containers); n > 0 && w.in.Completed && w.IntN(4) == 0 { // by hand; before, nobody can know
 		if c := o.Containers[w.IntN(n)]; c.State == pod.ContainerExited {
 			o.Containers = slices.DeleteFunc(o.Containers, func(x pod.Container) bool { return x.ID == c.ID })
 		}
@@ -147,7 +147,7 @@ func (w *chaos) report(c *pod.Container) {
 	if c.State != pod.ContainerRunning || spec == nil {
 		return
 	}
-	probes := w.in.Probes.Of(c.Name, c.ID)
+	probes := w.in.Probes.ForContainer(c.Name, c.ID)
 	probes.ContainerID = c.ID
 	if spec.StartupProbe != nil {
 		probes.Startup = pod.ProbeResult(1 + w.IntN(2))
@@ -170,7 +170,7 @@ func (w *chaos) meddle() {
 		w.crash()
 	}
 	if w.IntN(20) == 0 {
-		w.in.Memory = w.in.Memory.Retried()
+		w.in.Memory = w.in.Memory.BackOffReset()
 	}
 	if w.IntN(30) == 0 { // another image, as an apiserver may send it
 		d := *w.in.Granted
@@ -179,7 +179,7 @@ func (w *chaos) meddle() {
 		w.in.Granted = &d
 	}
 	if w.IntN(100) == 0 {
-		w.in.End = &pod.End{Reason: pod.ReasonEvicted}
+		w.in.End = &pod.Termination{Reason: pod.ReasonEvicted}
 	}
 	if w.IntN(100) == 0 {
 		w.in.Kill = &plan.Kill{Grace: time.Second}
@@ -189,16 +189,16 @@ func (w *chaos) meddle() {
 // check is what must hold after each step.
 func (w *chaos) check(t *testing.T, step plan.Step) {
 	t.Helper()
-	if w.in.Over && (step.CreateSandbox || len(step.Start) > 0) {
+	if w.in.Completed && (step.CreateSandbox || len(step.Start) > 0) {
 		t.Fatalf("a pod that had completed goes on: %s", describe(step))
 	}
-	if w.in.Phase <= pod.PhaseRunning && w.in.Over && !step.Over {
+	if w.in.Phase <= pod.PhaseRunning && w.in.Completed && !step.Completed {
 		t.Fatalf("a pod that had completed is not over any more: %s", describe(step))
 	}
-	if step.Over && step.End == nil && !w.in.Over && !w.hasRun() {
+	if step.Completed && step.End == nil && !w.in.Completed && !w.hasRun() {
 		t.Fatalf("a pod is given up and nothing says so: %+v", w.in.Observed)
 	}
-	w.in.Over = w.in.Over || step.Over
+	w.in.Completed = w.in.Completed || step.Completed
 	if step.End != nil && (step.CreateSandbox || len(step.Start) > 0) {
 		t.Fatalf("a pod that was ended (%s) goes on: %s", step.End.Reason, describe(step))
 	}
@@ -295,7 +295,7 @@ func (w *chaos) mustBeThrough(t *testing.T, before *v1.Container, next string, s
 	if completed && pod.IsSidecar(before) {
 		hook := w.in.PostStart[c.ID].State
 		completed = hook != pod.HookRunning && hook != pod.HookFailed &&
-			(before.StartupProbe == nil || w.in.Probes.Of(c.Name, c.ID).Startup == pod.ProbeSucceeded)
+			(before.StartupProbe == nil || w.in.Probes.ForContainer(c.Name, c.ID).Startup == pod.ProbeSucceeded)
 	} else if completed {
 		completed = c.Succeeded(pod.InitContainer)
 	}
@@ -317,7 +317,7 @@ func (w *chaos) mustRun(t *testing.T, seed uint64) {
 	var step plan.Step
 	for range 12 {
 		step = w.settle(t)
-		w.in.Over = w.in.Over || step.Over
+		w.in.Completed = w.in.Completed || step.Completed
 		if !w.succeed() {
 			break
 		}
@@ -325,7 +325,7 @@ func (w *chaos) mustRun(t *testing.T, seed uint64) {
 	if step.Finished {
 		return
 	}
-	if w.in.Over {
+	if w.in.Completed {
 		t.Fatalf("seed %d: a pod that had completed is not at it", seed)
 	}
 	p := w.in.Granted.Pod

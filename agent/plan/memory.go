@@ -14,36 +14,36 @@ import (
 // the runtime. Losing it (a restart of podd) costs nothing but a shorter wait. A
 // Memory is a value: Next returns a changed copy.
 type Memory struct {
-	// Restarts is the back-off of each container under the node's policy, by name, and
+	// NodeBackOff is the back-off of each container under the node's policy, by name, and
 	// Own that under the pod's, if it has one.
-	Restarts, Own map[string]backoff.Entry
-	// Early are places in the node's budget, by name.
-	Early map[string]Early
+	NodeBackOff, PodBackOff map[string]backoff.Entry
+	// EarlyRestarts are places in the node's budget, by name.
+	EarlyRestarts map[string]EarlyRestart
 	// Failures are failed starts, by name.
 	Failures map[string]Failure
-	// Taken are attempts with a name that the runtime reserves for another create, by
+	// NameConflicts are attempts with a name that the runtime reserves for another create, by
 	// container name; "" is the sandbox.
-	Taken map[string]Taken
-	// Counts are the least restart counts of the next containers, by name. Nothing else
+	NameConflicts map[string]NameConflict
+	// RestartCounts are the least restart counts of the next containers, by name. Nothing else
 	// counts restarts: the next container of a name has one more than the runtime, or a
 	// log, has shown for any previous one, whatever was removed or lost since.
-	Counts map[string]int32
-	// Killed are containers that are followed by another whatever their exit code is, by
+	RestartCounts map[string]int32
+	// ForcedRestarts are containers that are followed by another whatever their exit code is, by
 	// name: they were stopped for that, or podd's end interrupted their start.
-	Killed map[string]Killed
-	// Removed are the ends of containers that have no record any more and still have
+	ForcedRestarts map[string]ForcedRestart
+	// RemovedExits are the ends of containers that have no record any more and still have
 	// to be restarted, by name.
-	Removed map[string]backoff.End
+	RemovedExits map[string]backoff.Exit
 
-	// Seen is when the newest containers started and ended by podd's own clock, by
+	// Times is when the newest containers started and ended by podd's own clock, by
 	// name: the runtime's may be set while something waits.
-	Seen map[string]Seen
+	Times map[string]ContainerTimes
 
-	// Looked is when the pod was last observed; zero for never.
-	Looked time.Time
+	// ObservedAt is when the pod was last observed; zero for never.
+	ObservedAt time.Time
 
-	// Held are the limits that containers were last given, by name; "" is the pod.
-	Held map[string]Held
+	// Actuated are the limits that containers were last given, by name; "" is the pod.
+	Actuated map[string]Actuated
 
 	// RestartingSince is when the restart of all containers in progress began; zero
 	// for none.
@@ -53,12 +53,12 @@ type Memory struct {
 	// are those that its containers were made with; nil before the first look.
 	Contents map[pod.ObjectKey]uint64
 
-	// Change is what the containers have yet to be restarted for; nil for nothing.
-	Change *Change
+	// ObjectChange is what the containers have yet to be restarted for; nil for nothing.
+	ObjectChange *ObjectChange
 
-	// Before is the pod as an earlier podd created it, with what it was granted then;
+	// AdoptedPod is the pod as an earlier podd created it, with what it was granted then;
 	// nil if that is Granted.
-	Before *v1.Pod
+	AdoptedPod *v1.Pod
 
 	// ResizeAt is when a failed resize is retried; zero for at once.
 	ResizeAt time.Time
@@ -66,64 +66,64 @@ type Memory struct {
 	// Overdue is when a termination by the node takes too long.
 	Overdue Overdue
 
-	// Sandbox is the one that was last observed ready, and Died when it was first
+	// LastReadySandbox is the one that was last observed ready, and Died when it was first
 	// observed dead.
-	Sandbox string
-	Died    time.Time
-	// Changed is the sandbox that was last said to be replaced.
-	Changed string
+	LastReadySandbox string
+	SandboxDiedAt    time.Time
+	// ReportedSandbox is the sandbox that was last said to be replaced.
+	ReportedSandbox string
 
-	// of is the pod of the last decision, and hashes are those of its containers if
+	// lastPod is the pod of the last decision, and hashes are those of its containers if
 	// they are created from it, by name.
-	of     *v1.Pod
-	hashes map[string]string
+	lastPod *v1.Pod
+	hashes  map[string]string
 	// whole are the bounds of that pod.
 	whole Bounds
 }
 
-// Killed is a container that was stopped to be restarted, or that never ran because its
+// ForcedRestart is a container that was stopped to be restarted, or that never ran because its
 // start was interrupted.
-type Killed struct {
+type ForcedRestart struct {
 	ID string
-	// First says that it is the first of its name, or never ran: its successor never waits.
-	First bool
+	// SkipBackOff says that it is the first of its name, or never ran: its successor never waits.
+	SkipBackOff bool
 }
 
-// Seen is when one container started and ended, on the clock of Input.Now; zero for
+// ContainerTimes is when one container started and ended, on the clock of Input.Now; zero for
 // not yet.
-type Seen struct {
-	ID           string
-	Began, Ended time.Time
+type ContainerTimes struct {
+	ID                    string
+	StartedAt, FinishedAt time.Time
 }
 
 // shownLate is how long a runtime may take to show that a container started or ended.
 const shownLate = 5 * time.Second
 
-// see records when a container started and ended, as far as that is new. What the last
+// setTimes records when a container started and ended, as far as that is new. What the last
 // look at the newest container had not shown happened after it, or hardly before: if it
 // seems to have happened earlier, the clock was set forward in between, and it counts as
 // having happened now.
-func (m *Memory) see(c *pod.Container, now time.Time) {
+func (m *Memory) setTimes(c *pod.Container, now time.Time) {
 	happened := func(t time.Time) time.Time {
-		at := pod.Happened(t, now)
-		if newest := c.RestartCount+1 >= m.Counts[c.Name]; newest && !at.IsZero() && at.Add(shownLate).Before(m.Looked) {
+		at := pod.WithMonotonic(t, now)
+		if newest := c.RestartCount+1 >= m.RestartCounts[c.Name]; newest && !at.IsZero() && at.Add(shownLate).Before(m.ObservedAt) {
 			return now
 		}
 		return at
 	}
-	before := m.Seen[c.Name]
+	before := m.Times[c.Name]
 	next := before
 	if before.ID != c.ID {
-		next = Seen{ID: c.ID}
+		next = ContainerTimes{ID: c.ID}
 	}
-	if next.Began.IsZero() {
-		next.Began = happened(c.StartedAt)
+	if next.StartedAt.IsZero() {
+		next.StartedAt = happened(c.StartedAt)
 	}
-	if next.Ended.IsZero() && c.State == pod.ContainerExited {
-		next.Ended = happened(endOf(c))
+	if next.FinishedAt.IsZero() && c.State == pod.ContainerExited {
+		next.FinishedAt = happened(endOf(c))
 	}
 	if next != before {
-		m.Seen = with(m.Seen, c.Name, next)
+		m.Times = with(m.Times, c.Name, next)
 	}
 }
 
@@ -131,29 +131,29 @@ func (m *Memory) see(c *pod.Container, now time.Time) {
 // and that it certainly never ran: its end counts for nothing. One that may have run has
 // ended (ADR 0015).
 func (m *Memory) interrupted(c *pod.Container, begun string) {
-	if c.NeverRan && c.State == pod.ContainerExited && c.ID == begun && m.Killed[c.Name].ID != c.ID {
-		m.Killed = with(m.Killed, c.Name, Killed{ID: c.ID, First: true})
+	if c.NeverRan && c.State == pod.ContainerExited && c.ID == begun && m.ForcedRestarts[c.Name].ID != c.ID {
+		m.ForcedRestarts = with(m.ForcedRestarts, c.Name, ForcedRestart{ID: c.ID, SkipBackOff: true})
 	}
 }
 
-// AtLeast returns the memory in which the next container of each name has no
+// WithRestartCounts returns the memory in which the next container of each name has no
 // lower restart count than counts says, such as one that logs have shown.
-func (m Memory) AtLeast(counts map[string]int32) Memory {
-	next := maps.Clone(m.Counts)
+func (m Memory) WithRestartCounts(counts map[string]int32) Memory {
+	next := maps.Clone(m.RestartCounts)
 	if next == nil {
 		next = make(map[string]int32)
 	}
 	for name, n := range counts {
 		next[name] = max(next[name], n)
 	}
-	m.Counts = next
+	m.RestartCounts = next
 	return m
 }
 
-// Retried returns the memory of a pod that retries at once, as if it had never
+// BackOffReset returns the memory of a pod that retries at once, as if it had never
 // failed.
-func (m Memory) Retried() Memory {
-	m.Restarts, m.Own, m.Early, m.Failures, m.Removed = nil, nil, nil, nil, nil
+func (m Memory) BackOffReset() Memory {
+	m.NodeBackOff, m.PodBackOff, m.EarlyRestarts, m.Failures, m.RemovedExits = nil, nil, nil, nil, nil
 	return m
 }
 
@@ -161,51 +161,51 @@ func (m Memory) Retried() Memory {
 // containers that have a successor, or another spec, is forgotten.
 func (s *Step) learn(in *Input) {
 	m := &s.Memory
-	m.about(in.Granted.Pod)
+	m.setPod(in.Granted.Pod)
 	if all := in.Observed.Sandboxes; len(all) > 0 {
 		switch {
 		case all[0].Ready:
-			m.Sandbox, m.Died = all[0].ID, time.Time{}
-		case all[0].ID == m.Sandbox && m.Died.IsZero():
-			m.Died = in.Now
+			m.LastReadySandbox, m.SandboxDiedAt = all[0].ID, time.Time{}
+		case all[0].ID == m.LastReadySandbox && m.SandboxDiedAt.IsZero():
+			m.SandboxDiedAt = in.Now
 		}
 	}
 	own := false
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
-		if next := c.RestartCount + 1; m.Counts[c.Name] < next {
+		if next := c.RestartCount + 1; m.RestartCounts[c.Name] < next {
 			if !own {
-				*m, own = m.AtLeast(nil), true
+				*m, own = m.WithRestartCounts(nil), true
 			}
-			m.Counts[c.Name] = next
+			m.RestartCounts[c.Name] = next
 		}
-		if c.State != pod.ContainerCreated && c == in.Observed.Latest(c.Name) {
-			m.see(c, in.Now)
-			m.interrupted(c, in.Begun[c.Name])
-		}
-	}
-	m.Looked = in.Observed.At
-	for name, killed := range m.Killed {
-		if c := in.Observed.Latest(name); c == nil || c.ID != killed.ID {
-			m.Killed = without(m.Killed, name)
+		if c.State != pod.ContainerCreated && c == in.Observed.LatestContainer(c.Name) {
+			m.setTimes(c, in.Now)
+			m.interrupted(c, in.PendingStarts[c.Name])
 		}
 	}
-	for name := range m.Removed {
-		if in.Observed.Latest(name) != nil {
-			m.Removed = without(m.Removed, name)
+	m.ObservedAt = in.Observed.At
+	for name, killed := range m.ForcedRestarts {
+		if c := in.Observed.LatestContainer(name); c == nil || c.ID != killed.ID {
+			m.ForcedRestarts = without(m.ForcedRestarts, name)
+		}
+	}
+	for name := range m.RemovedExits {
+		if in.Observed.LatestContainer(name) != nil {
+			m.RemovedExits = without(m.RemovedExits, name)
 		}
 	}
 }
 
-// about records which pod the decision is about. A container starts over if its image or
+// setPod records which pod the decision is about. A container starts over if its image or
 // resources changed: the earlier failures were another container's (upstream's
 // GetBackoffKey).
-func (m *Memory) about(p *v1.Pod) {
-	if m.of == p {
+func (m *Memory) setPod(p *v1.Pod) {
+	if m.lastPod == p {
 		return
 	}
-	before := m.of
-	m.of, m.hashes, m.whole = p, make(map[string]string), podBounds(p)
+	before := m.lastPod
+	m.lastPod, m.hashes, m.whole = p, make(map[string]string), podBounds(p)
 	for c := range pod.ContainerSpecs(&p.Spec) {
 		m.hashes[c.Name] = pod.ContainerHash(c)
 		if before == nil {
@@ -213,10 +213,10 @@ func (m *Memory) about(p *v1.Pod) {
 		}
 		old, _ := pod.ContainerSpec(&before.Spec, c.Name)
 		if old != nil && (old.Image != c.Image || old.Resources.String() != c.Resources.String()) {
-			m.Restarts = without(m.Restarts, c.Name)
-			m.Own = without(m.Own, c.Name)
+			m.NodeBackOff = without(m.NodeBackOff, c.Name)
+			m.PodBackOff = without(m.PodBackOff, c.Name)
 			m.Failures = without(m.Failures, c.Name)
-			m.Removed = without(m.Removed, c.Name)
+			m.RemovedExits = without(m.RemovedExits, c.Name)
 		}
 	}
 }
@@ -241,8 +241,8 @@ func with[K comparable, V any](all map[K]V, key K, v V) map[K]V {
 	return next
 }
 
-// Taken is an attempt that the runtime rejected because its name is taken.
-type Taken struct {
+// NameConflict is an attempt that the runtime rejected because its name is taken.
+type NameConflict struct {
 	Attempt int64
 	// Since is the first rejection.
 	Since time.Time
@@ -263,17 +263,17 @@ func (m Memory) NameLost(name string, attempt int64) Memory {
 
 // NameTaken returns the memory with one more rejection of an attempt's name.
 func (m Memory) NameTaken(name string, attempt int64, now time.Time) Memory {
-	if t, ok := m.Taken[name]; ok && t.Attempt == attempt && !now.IsZero() {
+	if t, ok := m.NameConflicts[name]; ok && t.Attempt == attempt && !now.IsZero() {
 		return m
 	}
-	m.Taken = with(m.Taken, name, Taken{Attempt: attempt, Since: now})
+	m.NameConflicts = with(m.NameConflicts, name, NameConflict{Attempt: attempt, Since: now})
 	return m
 }
 
 // attempt is the next one by what the runtime shows, unless the name of that, or of a
 // later one, turned out to be taken.
 func (m Memory) attempt(name string, next int64, now time.Time) int64 {
-	t, ok := m.Taken[name]
+	t, ok := m.NameConflicts[name]
 	switch {
 	case !ok || t.Attempt < next:
 		return next

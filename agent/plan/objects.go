@@ -24,7 +24,7 @@ func (m Memory) ObjectsChanged() Memory {
 // AwaitsObjects says that a change of one of its objects may help the pod. Other pods are
 // not synced for such a change: objects may change often.
 func (m Memory) AwaitsObjects(p *v1.Pod) bool {
-	if restartsOnChange(p) && m.Change == nil {
+	if restartsOnChange(p) && m.ObjectChange == nil {
 		return true // once one has changed, the restart's own time wakes the pod
 	}
 	for _, f := range m.Failures {
@@ -42,7 +42,7 @@ func NeedsContents(p *v1.Pod) bool { return len(p.Spec.ImagePullSecrets) > 0 || 
 func (s *Step) learnObjects(in *Input) {
 	first := s.Memory.Contents == nil
 	if first && in.Contents != nil {
-		s.Memory.Contents = madeWith(in)
+		s.Memory.Contents = createdContents(in)
 	}
 	for key, content := range in.Contents {
 		before, known := s.Memory.Contents[key]
@@ -52,7 +52,7 @@ func (s *Step) learnObjects(in *Input) {
 		s.Memory.Contents = with(s.Memory.Contents, key, content)
 		s.RetryPulls = s.RetryPulls || !first && refersTo(in.Granted.Pod, key, true)
 		if known {
-			s.noteChange(in, key)
+			s.addObjectChange(in, key)
 		}
 	}
 	if first && s.Memory.Contents == nil && in.Contents != nil {
@@ -60,15 +60,15 @@ func (s *Step) learnObjects(in *Input) {
 	}
 }
 
-// madeWith are the contents that an earlier podd made the pod's containers with, if they
+// createdContents are the contents that an earlier podd made the pod's containers with, if they
 // can be compared with the present ones. A change while no podd looked counts like any
 // other.
-func madeWith(in *Input) (all map[pod.ObjectKey]uint64) {
-	for _, c := range madeOf(in) {
-		if c != in.Observed.Latest(c.Name) || in.Epoch == "" || c.Contents.Epoch != in.Epoch {
+func createdContents(in *Input) (all map[pod.ObjectKey]uint64) {
+	for _, c := range createdContainers(in) {
+		if c != in.Observed.LatestContainer(c.Name) || in.Epoch == "" || c.ContentHashes.Epoch != in.Epoch {
 			continue
 		}
-		for key, content := range c.Contents.Of {
+		for key, content := range c.ContentHashes.ByObject {
 			// Of several containers, one that was made of something else decides.
 			if _, known := all[key]; !known || content != in.Contents[key] {
 				all = with(all, key, content)
@@ -82,7 +82,7 @@ func madeWith(in *Input) (all map[pod.ObjectKey]uint64) {
 // that it is used otherwise.
 func refersTo(p *v1.Pod, key pod.ObjectKey, pull bool) bool {
 	for r := range pod.References(p) {
-		if r.Object == key && r.Pull == pull {
+		if r.Object == key && r.ImagePull == pull {
 			return true
 		}
 	}

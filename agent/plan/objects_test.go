@@ -24,7 +24,7 @@ func TestAChangedObjectForgivesWhatCouldNotBeConfigured(t *testing.T) {
 	m := failed(failed(plan.Memory{}, "env", pod.ReasonCreateContainerConfigError), "image", pod.ReasonCreateContainerError)
 	in := input(p, observed(ready(0), web("exited 1", 0, 1)))
 	in.Memory = m
-	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-2 * time.Second)}}
+	in.Memory.NodeBackOff = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-2 * time.Second)}}
 	before := plan.Next(in)
 	if got := describe(before); got != "wake 9s" {
 		t.Fatalf("before: got %s, want nothing but a time", got)

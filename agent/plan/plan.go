@@ -21,10 +21,10 @@ type Input struct {
 	Kill *Kill
 	// End is set once the node decided to terminate the pod for good although its
 	// source desires it, and never revoked. Next itself decides so for a deadline.
-	End *pod.End
-	// Over is set once a Step said so, and never revoked: the runtime's records of
+	End *pod.Termination
+	// Completed is set once a Step said so, and never revoked: the runtime's records of
 	// how the pod ended may be lost, and a pod completes once.
-	Over bool
+	Completed bool
 	// StartTime is when the node accepted the pod, on the clock of Now:
 	// activeDeadlineSeconds counts from it. Zero for a pod that was not accepted yet.
 	StartTime time.Time
@@ -37,12 +37,12 @@ type Input struct {
 	Epoch string
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
-	// Begun has, by name, the ID of each container that an earlier podd began to start,
+	// PendingStarts has, by name, the ID of each container that an earlier podd began to start,
 	// without a record that it was done.
-	Begun map[string]string
-	// AskAt is when the node is to decide again about a resize that waits for room;
+	PendingStarts map[string]string
+	// AdmitResizeAt is when the node is to decide again about a resize that waits for room;
 	// zero for never.
-	AskAt time.Time
+	AdmitResizeAt time.Time
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
 	// Policy is the node's back-off policy for restarts.
@@ -57,8 +57,8 @@ type Kill struct {
 	// Grace is how long containers get between the stop signal and SIGKILL. It
 	// may be shortened by a later Kill, never lengthened.
 	Grace time.Duration
-	// Why is the reason that the log shows.
-	Why string
+	// Reason is the reason that the log shows.
+	Reason string
 }
 
 // Step is what to do now. The fields are in the order in which they are
@@ -98,7 +98,7 @@ type Step struct {
 	ResizeHeld bool
 
 	// End is the Input's, or one that Next decided; the status shows it.
-	End *pod.End
+	End *pod.Termination
 	// Overdue says, in one step at most, that a termination by the node takes too
 	// long.
 	Overdue bool
@@ -107,18 +107,18 @@ type Step struct {
 	// BackOff names the containers that are held back in this step because
 	// they crashed; the runtime has the dead one of each.
 	BackOff []string
-	// Early are restarts that need a place in the node's budget, by name. They follow the
+	// EarlyRestarts are restarts that need a place in the node's budget, by name. They follow the
 	// node's policy in this Step: with their places in Memory, Next decides anew.
-	Early map[string]Early
-	// Over says that the pod has completed, or the node terminated it, and that no part
+	EarlyRestarts map[string]EarlyRestart
+	// Completed says that the pod has completed, or the node terminated it, and that no part
 	// of it starts any more.
-	Over bool
+	Completed bool
 	// Finished says that the pod is over and that no part of it runs that could use its
 	// volumes; they need not stay mounted.
 	Finished bool
-	// ChangeBegun are the objects with the change that the containers are restarted for,
+	// ChangedObjects are the objects with the change that the containers are restarted for,
 	// in the step that begins the restart.
-	ChangeBegun []pod.ObjectKey
+	ChangedObjects []pod.ObjectKey
 	// RetryPulls says that pulls which are held back may succeed now.
 	RetryPulls bool
 	// SandboxChanged says, once for each sandbox, that it died although the pod still
@@ -175,8 +175,8 @@ type Start struct {
 	// after this one wait for that: once it was created or started, they are left to the
 	// next step. The Input of that step has the state of the hook.
 	PostStart bool
-	// Once says that a start which fails would be final.
-	Once bool
+	// NoRetry says that a start which fails would be final.
+	NoRetry bool
 }
 
 // Idle says that there is nothing to do now.
@@ -218,17 +218,17 @@ func (s *Step) sync(in *Input) {
 	s.Phase = pod.PhaseRunning
 	s.learn(in)
 	s.learnObjects(in)
-	sources, over := s.sources(in)
+	sources, over := s.restartAllSources(in)
 	over = over && !s.restartingForChange()
-	if !over && !in.Over {
+	if !over && !in.Completed {
 		s.deadline(in)
 	}
-	if s.End != nil || over || in.Over {
+	if s.End != nil || over || in.Completed {
 		s.finish(in)
 		return
 	}
-	if !in.AskAt.IsZero() {
-		s.wakeAt(in.AskAt)
+	if !in.AdmitResizeAt.IsZero() {
+		s.wakeAt(in.AdmitResizeAt)
 	}
 	if s.restartForChange(in) {
 		return
@@ -244,7 +244,7 @@ func (s *Step) sync(in *Input) {
 		s.changeSandbox(in)
 	} else {
 		s.killStaleContainers(in, current)
-		if s.stopFailing(in, current); s.nothingLeft(in) {
+		if s.stopFailing(in, current); s.probeEndsPod(in) {
 			s.Stop = nil
 			s.stopAll(in)
 		}
@@ -252,7 +252,7 @@ func (s *Step) sync(in *Input) {
 	}
 	switch {
 	case len(s.Stop)+len(s.StopSandboxes) > 0:
-	case (current == nil || !in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID)) && !s.needsNewSandbox(in):
+	case (current == nil || !in.Observed.InitContainersDone(&in.Granted.Pod.Spec, current.ID)) && !s.needsNewSandbox(in):
 		s.markSandboxLost(in, current)
 		return
 	case current == nil:
@@ -261,36 +261,36 @@ func (s *Step) sync(in *Input) {
 		s.start(in, current)
 		s.collect(in, current)
 	}
-	s.waitAll(in, current)
+	s.setWaitingReasons(in, current)
 }
 
 // start starts what is due in the current sandbox: init containers in their order,
 // and the regular ones when those have completed.
 func (s *Step) start(in *Input, current *pod.Sandbox) {
 	s.startEphemeral(in, current)
-	if s.initialize(in, current) {
+	if s.startInitContainers(in, current) {
 		s.startRegular(in, current)
 	}
 }
 
-func (s *Step) wait(name string, w pod.Waiting) {
+func (s *Step) setWaiting(name string, w pod.Waiting) {
 	if s.Waiting == nil {
 		s.Waiting = make(map[string]pod.Waiting)
 	}
 	s.Waiting[name] = w
 }
 
-// waitAll sets the waiting reason of every container that has yet to run (again) and
+// setWaitingReasons sets the waiting reason of every container that has yet to run (again) and
 // has none so far.
-func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
+func (s *Step) setWaitingReasons(in *Input, current *pod.Sandbox) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
 		if _, said := s.Waiting[spec.Name]; said {
 			continue
 		}
-		c := in.Observed.Latest(spec.Name)
+		c := in.Observed.LatestContainer(spec.Name)
 		switch {
 		case c == nil:
-			if k == pod.InitContainer && current != nil && in.Observed.Initialized(&in.Granted.Pod.Spec, current.ID) {
+			if k == pod.InitContainer && current != nil && in.Observed.InitContainersDone(&in.Granted.Pod.Spec, current.ID) {
 				continue // its record was collected
 			}
 		case c.State == pod.ContainerRunning || k == pod.EphemeralContainer:
@@ -300,7 +300,7 @@ func (s *Step) waitAll(in *Input, current *pod.Sandbox) {
 		case k == pod.RegularContainer && s.done(in.Granted.Pod, spec, c):
 			continue
 		}
-		s.wait(spec.Name, s.due(in, spec, k, current).why)
+		s.setWaiting(spec.Name, s.nextStart(in, spec, k, current).waiting)
 	}
 }
 

@@ -255,7 +255,7 @@ func TestGraceOfAnOrphanedPodIsThatOfItsContainers(t *testing.T) {
 
 func TestStopSaysWhatTheKubeletSays(t *testing.T) {
 	in := input(aPod(), observed(ready(0), web("running", 0, 0)))
-	in.Kill = &plan.Kill{Why: "its manifest was removed"}
+	in.Kill = &plan.Kill{Reason: "its manifest was removed"}
 	if got, want := plan.Next(in).Stop[0].Message, "Stopping container web"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -267,7 +267,7 @@ func TestStopSaysWhatTheKubeletSays(t *testing.T) {
 
 func TestCrashLoopBackOffSaysWhatTheKubeletSays(t *testing.T) {
 	in := input(aPod(), observed(ready(0), web("exited 1", 0, 3)))
-	in.Memory.Restarts = map[string]backoff.Entry{
+	in.Memory.NodeBackOff = map[string]backoff.Entry{
 		"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)},
 	}
 	step := plan.Next(in)
@@ -285,7 +285,7 @@ func TestCrashLoopBackOffSaysWhatTheKubeletSays(t *testing.T) {
 
 func TestBackOffOutlivesTheSandbox(t *testing.T) {
 	in := input(aPod(), observed(ready(1), dead(0), web("exited 1", 0, 3)))
-	in.Memory.Restarts = map[string]backoff.Entry{
+	in.Memory.NodeBackOff = map[string]backoff.Entry{
 		"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)},
 	}
 	if got, want := describe(plan.Next(in)), "wake 39s"; got != want {
@@ -298,7 +298,7 @@ func TestAStartThatFailedInADyingSandboxDoesNotWait(t *testing.T) {
 	failed := web("exited 128", 0, 3)
 	failed.StartedAt = time.Time{}
 	in := input(aPod(), observed(ready(1), dead(0), failed))
-	in.Memory.Restarts = map[string]backoff.Entry{
+	in.Memory.NodeBackOff = map[string]backoff.Entry{
 		"web": {Delay: 10 * time.Second, Restarted: noon.Add(-2 * time.Second), Ended: noon.Add(-3 * time.Second)},
 	}
 	if got, want := describe(plan.Next(in)), "create web-4"; got != want {
@@ -309,15 +309,15 @@ func TestAStartThatFailedInADyingSandboxDoesNotWait(t *testing.T) {
 func TestBackOffGrowsWithEachRestartAndOnce(t *testing.T) {
 	in := input(aPod(), observed(ready(0), web("exited 1", 0, 0)))
 	step := plan.Next(in)
-	if got := step.Memory.Restarts["web"].Delay; got != 10*time.Second {
+	if got := step.Memory.NodeBackOff["web"].Delay; got != 10*time.Second {
 		t.Errorf("after the first restart the next waits %v, want 10s", got)
 	}
-	if in.Memory.Restarts != nil {
+	if in.Memory.NodeBackOff != nil {
 		t.Errorf("the input's memory was changed: %v", in.Memory)
 	}
 	in.Memory = step.Memory // the create failed: the same end is decided about again
 	step = plan.Next(in)
-	if got := step.Memory.Restarts["web"].Delay; describe(step) != "create web-1" || got != 10*time.Second {
+	if got := step.Memory.NodeBackOff["web"].Delay; describe(step) != "create web-1" || got != 10*time.Second {
 		t.Errorf("deciding twice about one end: %s, next wait %v; want create web-1, 10s", describe(step), got)
 	}
 }
@@ -365,7 +365,7 @@ func TestAFailedStartIsShownBeforeItsBackOff(t *testing.T) {
 	dead.FinishedAt = noon
 	in := input(aPod(), observed(ready(0), dead))
 	in.Memory = plan.Memory{}.Failed("web", "web-1", why, noon)
-	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-time.Second), Ended: noon.Add(-2 * time.Second)}}
+	in.Memory.NodeBackOff = map[string]backoff.Entry{"web": {Delay: 10 * time.Second, Restarted: noon.Add(-time.Second), Ended: noon.Add(-2 * time.Second)}}
 	step := plan.Next(in)
 	if got := describe(step); got != "wake 1s" || step.Waiting["web"] != why {
 		t.Errorf("at first: got %s %v, want wake 1s and the failure", got, step.Waiting)

@@ -9,13 +9,13 @@ import (
 	"podd/internal/pod"
 )
 
-// Probed are the containers that may be probed: those that run, unless their postStart
+// ProbeTargets are the containers that may be probed: those that run, unless their postStart
 // hook is in progress (hooks are by container ID). Such a container counts as not yet
 // running, as in its status. Ephemeral containers have no probes.
-func Probed(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []pod.ProbeTarget {
+func ProbeTargets(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []pod.ProbeTarget {
 	var targets []pod.ProbeTarget
 	for c, kind := range pod.ContainerSpecs(spec) {
-		latest := seen.Latest(c.Name)
+		latest := seen.LatestContainer(c.Name)
 		if kind == pod.EphemeralContainer || latest == nil || latest.State != pod.ContainerRunning || hooks[latest.ID].State == pod.HookRunning {
 			continue
 		}
@@ -32,7 +32,7 @@ func (s *Step) stopFailing(in *Input, current *pod.Sandbox) {
 		if k != pod.RegularContainer && k != pod.SidecarContainer {
 			continue
 		}
-		c := madeIn(in, spec, current)
+		c := latestIn(in, spec, current)
 		if c == nil || c.State != pod.ContainerRunning {
 			continue
 		}
@@ -41,7 +41,7 @@ func (s *Step) stopFailing(in *Input, current *pod.Sandbox) {
 			s.hookFailed(spec.Name, c.ID, hook, in.Now)
 			continue
 		}
-		if f := s.failing(in, running{c, spec, k}); f.why != "" {
+		if f := s.failing(in, runningContainer{c, spec, k}); f.why != "" {
 			s.stopToRestart(in, f)
 		}
 	}
@@ -54,37 +54,37 @@ func (s *Step) hookFailed(name, id string, hook pod.Hook, now time.Time) {
 	}
 }
 
-// running is a running container, and what it is in its pod.
-type running struct {
+// runningContainer is a running container, and what it is in its pod.
+type runningContainer struct {
 	*pod.Container
 	spec *v1.Container
 	kind pod.ContainerKind
 }
 
-// failure is why a running container has to be stopped, in the kubelet's words, and
+// restartCause is why a running container has to be stopped, in the kubelet's words, and
 // the probe that failed; empty and nil if it may continue.
-type failure struct {
-	running
+type restartCause struct {
+	runningContainer
 	why   string
 	probe *v1.Probe
 }
 
 // failing determines why a running container has to be stopped. The order among the
 // causes is upstream's, which differs for sidecars.
-func (s *Step) failing(in *Input, c running) failure {
-	results := in.Probes.Of(c.Name, c.ID)
+func (s *Step) failing(in *Input, c runningContainer) restartCause {
+	results := in.Probes.ForContainer(c.Name, c.ID)
 	changed := c.Hash != "" && c.Hash != s.Memory.hashes[c.Name]
 	switch {
 	case c.kind == pod.SidecarContainer && results.Startup == pod.ProbeFailed:
-		return failure{c, "failed startup probe", c.spec.StartupProbe}
+		return restartCause{c, "failed startup probe", c.spec.StartupProbe}
 	case changed:
-		return failure{c, "definition changed", nil}
+		return restartCause{c, "definition changed", nil}
 	case results.Live == pod.ProbeFailed:
-		return failure{c, "failed liveness probe", c.spec.LivenessProbe}
+		return restartCause{c, "failed liveness probe", c.spec.LivenessProbe}
 	case results.Startup == pod.ProbeFailed:
-		return failure{c, "failed startup probe", c.spec.StartupProbe}
+		return restartCause{c, "failed startup probe", c.spec.StartupProbe}
 	}
-	return failure{}
+	return restartCause{}
 }
 
 // stopToRestart stops a container to restart it, whatever its exit code will be.
@@ -94,7 +94,7 @@ func (s *Step) failing(in *Input, c running) failure {
 // In the kubelet, the back-off after such a stop counts from the previous end, and a
 // first one does not count: a container that ran well for long is restarted at once.
 // Here it depends on how long the container itself ran.
-func (s *Step) stopToRestart(in *Input, f failure) {
+func (s *Step) stopToRestart(in *Input, f restartCause) {
 	message := "Container " + f.Name + " " + f.why
 	restart := f.probe == nil || f.kind == pod.SidecarContainer || !never(in.Granted.Pod, f.spec)
 	switch {
@@ -105,29 +105,29 @@ func (s *Step) stopToRestart(in *Input, f failure) {
 	}
 	within := grace(in, f.Container)
 	if f.probe != nil && in.Granted.Pod.DeletionGracePeriodSeconds == nil && f.probe.TerminationGracePeriodSeconds != nil {
-		within = pod.GraceSeconds(*f.probe.TerminationGracePeriodSeconds)
+		within = pod.GracePeriod(*f.probe.TerminationGracePeriodSeconds)
 	}
 	s.stopWithin(in, f.Container, within, message).Probe = f.probe != nil
-	if restart && s.Memory.Killed[f.Name].ID != f.ID {
-		s.Memory.Killed = with(s.Memory.Killed, f.Name, Killed{ID: f.ID, First: f.RestartCount == 0})
+	if restart && s.Memory.ForcedRestarts[f.Name].ID != f.ID {
+		s.Memory.ForcedRestarts = with(s.Memory.ForcedRestarts, f.Name, ForcedRestart{ID: f.ID, SkipBackOff: f.RestartCount == 0})
 	}
 }
 
-// nothingLeft says that a failed probe ends the last regular container and that none
+// probeEndsPod says that a failed probe ends the last regular container and that none
 // is restarted: then the whole pod ends, as upstream, with the pod's grace period.
-func (s *Step) nothingLeft(in *Input) bool {
+func (s *Step) probeEndsPod(in *Input) bool {
 	if !slices.ContainsFunc(s.Stop, func(st Stop) bool { return st.Probe }) {
 		return false
 	}
 	p := in.Granted.Pod
 	for i := range p.Spec.Containers {
 		spec := &p.Spec.Containers[i]
-		c := in.Observed.Latest(spec.Name)
+		c := in.Observed.LatestContainer(spec.Name)
 		if c == nil {
 			return false
 		}
 		ends := slices.ContainsFunc(s.Stop, func(st Stop) bool {
-			return st.ID == c.ID && st.Probe && s.Memory.Killed[spec.Name].ID != c.ID
+			return st.ID == c.ID && st.Probe && s.Memory.ForcedRestarts[spec.Name].ID != c.ID
 		})
 		if !ends && !s.done(p, spec, c) {
 			return false

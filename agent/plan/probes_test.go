@@ -173,12 +173,12 @@ func TestWhatAProbeStopped(t *testing.T) {
 			if got := describe(step); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			if step.Memory.Killed["web"].ID == "" {
+			if step.Memory.ForcedRestarts["web"].ID == "" {
 				return
 			}
 			in.Memory, in.Observed = step.Memory, observed(ready(0), web("running", 0, 1), dead)
-			if step = plan.Next(in); len(step.Memory.Killed) != 0 {
-				t.Errorf("its successor runs, and it is still remembered: %v", step.Memory.Killed)
+			if step = plan.Next(in); len(step.Memory.ForcedRestarts) != 0 {
+				t.Errorf("its successor runs, and it is still remembered: %v", step.Memory.ForcedRestarts)
 			}
 		})
 	}
@@ -374,7 +374,7 @@ func TestProbedContainers(t *testing.T) {
 		"the newest of a name":    {observed(ready(0), web("exited 1", 0, 2), web("running", 0, 1)), nil, ""},
 	} {
 		var got []string
-		for _, target := range plan.Probed(&p.Spec, tc.seen, tc.hooks) {
+		for _, target := range plan.ProbeTargets(&p.Spec, tc.seen, tc.hooks) {
 			if got = append(got, target.ContainerID); !target.StartedAt.Equal(noon.Add(-29 * time.Second)) {
 				t.Errorf("%s: %s started at %v", name, target.ContainerID, target.StartedAt)
 			}

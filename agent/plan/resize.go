@@ -20,8 +20,8 @@ type Bounds struct {
 	CPURequest, CPULimit, MemoryRequest, MemoryLimit int64
 }
 
-// Held are the limits that podd last set for a container.
-type Held struct {
+// Actuated are the limits that podd last set for a container.
+type Actuated struct {
 	// ID is the container's; empty for the pod as a whole.
 	ID string
 	Bounds
@@ -31,9 +31,9 @@ type Held struct {
 // limits in p; with no container, the pod as a whole was.
 func (m Memory) Resized(id string, p *v1.Pod, c *v1.Container) Memory {
 	if c == nil {
-		m.Held = with(m.Held, "", Held{Bounds: podBounds(p)})
+		m.Actuated = with(m.Actuated, "", Actuated{Bounds: podBounds(p)})
 	} else {
-		m.Held = with(m.Held, c.Name, Held{ID: id, Bounds: bounds(p, c)})
+		m.Actuated = with(m.Actuated, c.Name, Actuated{ID: id, Bounds: bounds(p, c)})
 	}
 	return m
 }
@@ -77,7 +77,7 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 		if c == nil || s.stopping(c.ID) {
 			continue
 		}
-		held, want := s.Memory.Held[spec.Name].Bounds, bounds(p, spec)
+		held, want := s.Memory.Actuated[spec.Name].Bounds, bounds(p, spec)
 		switch {
 		case held == want:
 		case restartsFor(spec, held, want):
@@ -89,7 +89,7 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 		}
 	}
 	s.Resize = append(less, more...)
-	if len(s.Resize) == 0 && s.Memory.Held[""].Bounds != s.Memory.whole {
+	if len(s.Resize) == 0 && s.Memory.Actuated[""].Bounds != s.Memory.whole {
 		s.Resize = []Resize{{}}
 	}
 	if at := s.Memory.ResizeAt; len(s.Resize) > 0 && at.After(in.Now) {
@@ -111,9 +111,9 @@ func (m Memory) ResizeFailed(now time.Time) Memory {
 	return m
 }
 
-// ResizeAnew returns the memory in which no back-off delays a resize: the node
+// ResizeBackOffReset returns the memory in which no back-off delays a resize: the node
 // granted another one, or the last one is done.
-func (m Memory) ResizeAnew() Memory {
+func (m Memory) ResizeBackOffReset() Memory {
 	m.ResizeAt = time.Time{}
 	return m
 }
@@ -138,7 +138,7 @@ func (s *Step) Shrinks(now, next int64) []Shrink {
 		if r.Container == nil {
 			continue
 		}
-		had := s.Memory.Held[r.Container.Name].MemoryLimit
+		had := s.Memory.Actuated[r.Container.Name].MemoryLimit
 		if limit := r.Container.Resources.Limits.Memory().Value(); limit > 0 && (had == 0 || limit < had) {
 			all = append(all, Shrink{What: fmt.Sprintf("container %q", r.Container.Name), ID: r.ID, Limit: limit})
 		}
@@ -175,7 +175,7 @@ func resizable(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.
 	if k != pod.RegularContainer && k != pod.SidecarContainer {
 		return nil
 	}
-	c := in.Observed.Latest(spec.Name)
+	c := in.Observed.LatestContainer(spec.Name)
 	if c == nil || c.State != pod.ContainerRunning || c.SandboxID != current.ID {
 		return nil
 	}
@@ -190,16 +190,16 @@ func (s *Step) stopping(id string) bool {
 // granted then, unless the runtime reports otherwise.
 func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 	p := in.Granted.Pod
-	before := s.Memory.Before
+	before := s.Memory.AdoptedPod
 	if before == nil {
 		before = p
 	}
-	if _, known := s.Memory.Held[""]; !known {
+	if _, known := s.Memory.Actuated[""]; !known {
 		s.Memory = s.Memory.Resized("", before, nil)
 	}
 	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		c := resizable(in, spec, k, current)
-		if c == nil || s.Memory.Held[spec.Name].ID == c.ID {
+		if c == nil || s.Memory.Actuated[spec.Name].ID == c.ID {
 			continue
 		}
 		had, _ := pod.ContainerSpec(&before.Spec, spec.Name)
@@ -208,9 +208,9 @@ func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 		}
 		s.Memory = s.Memory.Resized(c.ID, before, had)
 		if contradicts(c.Resources, bounds(before, had)) {
-			held := maps.Clone(s.Memory.Held)
-			held[spec.Name] = Held{ID: c.ID} // to be told once what it has
-			s.Memory.Held = held
+			held := maps.Clone(s.Memory.Actuated)
+			held[spec.Name] = Actuated{ID: c.ID} // to be told once what it has
+			s.Memory.Actuated = held
 		}
 	}
 }
@@ -254,7 +254,7 @@ func restartsFor(spec *v1.Container, held, want Bounds) bool {
 // at once and whatever its restart policy is.
 func (s *Step) stopToResize(in *Input, spec *v1.Container, c *pod.Container) {
 	s.stop(in, c, "Container "+spec.Name+" resize requires restart")
-	if s.Memory.Killed[spec.Name].ID != c.ID {
-		s.Memory.Killed = with(s.Memory.Killed, spec.Name, Killed{ID: c.ID, First: true})
+	if s.Memory.ForcedRestarts[spec.Name].ID != c.ID {
+		s.Memory.ForcedRestarts = with(s.Memory.ForcedRestarts, spec.Name, ForcedRestart{ID: c.ID, SkipBackOff: true})
 	}
 }

@@ -161,7 +161,7 @@ func TestAResizeThatWentWrongIsHeldBack(t *testing.T) {
 			in.Now, in.Granted = noon, &pod.Desired{Pod: aPod(with("web", has("100m/200m", "1Mi/10Mi")))}
 		}
 		if c.anew {
-			in.Memory = in.Memory.ResizeAnew()
+			in.Memory = in.Memory.ResizeBackOffReset()
 		}
 		step := plan.Next(in)
 		if got := describe(step); len(step.Resize) != c.resizes || step.ResizeHeld != c.held || got != c.wake || step.Resizing() != c.stillToBeMet {
@@ -174,11 +174,11 @@ func TestAResizeThatWentWrongIsHeldBack(t *testing.T) {
 // ends.
 func TestTheNodeIsAskedAgainInTime(t *testing.T) {
 	in := input(aPod(), observed(ready(0), web("running", 0, 0)))
-	in.AskAt = noon.Add(30 * time.Second)
+	in.AdmitResizeAt = noon.Add(30 * time.Second)
 	if got := describe(plan.Next(in)); got != "wake 30s" {
 		t.Errorf("got %s", got)
 	}
-	in.End = &pod.End{Reason: pod.ReasonDeadlineExceeded}
+	in.End = &pod.Termination{Reason: pod.ReasonDeadlineExceeded}
 	if got := describe(plan.Next(in)); got != "stop web-0, stop-sandbox s0" {
 		t.Errorf("as it ends: got %s", got)
 	}
@@ -246,7 +246,7 @@ func TestAContainerOfAnEarlierPoddIsBroughtToWhatIsGrantedNow(t *testing.T) {
 		"a container that was not then": {aPod(containers("other")), web("running", 0, 0), 1}, // the pod's own limits
 	} {
 		in := input(now, observed(ready(0), c.seen))
-		in.Memory.Before = c.before
+		in.Memory.AdoptedPod = c.before
 		step := plan.Next(in)
 		if len(step.Resize) != c.want {
 			t.Errorf("%s: got %v, want %d", name, step.Resize, c.want)

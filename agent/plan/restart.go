@@ -10,32 +10,32 @@ import (
 	"podd/internal/pod"
 )
 
-// due is when, and as what, a container that does not run starts (again).
-type due struct {
+// nextStart is when, and as what, a container that does not run starts (again).
+type nextStart struct {
 	Start
 	// at is when; a time not after now, or zero, means at once.
 	at time.Time
-	// why is its waiting reason until then; it changes at turn, if that is not zero.
-	why  pod.Waiting
-	turn time.Time
+	// waiting is its waiting reason until then; it changes at turn, if that is not zero.
+	waiting          pod.Waiting
+	waitingChangesAt time.Time
 	// crashed says that it is in back-off because it crashed.
 	crashed bool
 	// end is the end that the start follows; zero for none.
-	end backoff.End
+	end backoff.Exit
 }
 
-// due decides about one container that does not run, whether or not the runtime has
+// nextStart decides about one container that does not run, whether or not the runtime has
 // one.
-func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) due {
+func (s *Step) nextStart(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) nextStart {
 	p := in.Granted.Pod
-	d := due{Start: Start{Container: spec, RestartCount: s.Memory.Counts[spec.Name]}, why: pod.Waiting{Reason: creating(p)}}
-	seen := in.Observed.Latest(spec.Name)
+	d := nextStart{Start: Start{Container: spec, RestartCount: s.Memory.RestartCounts[spec.Name]}, waiting: pod.Waiting{Reason: defaultWaitingReason(p)}}
+	seen := in.Observed.LatestContainer(spec.Name)
 	f, failed := s.Memory.Failures[spec.Name]
 	history := failed && seen != nil && seen.State == pod.ContainerExited && f.ID == seen.ID
 	if failed {
-		d.why = f.Waiting
-		if d.why.Reason == pod.ReasonContainerCreating {
-			d.why.Reason = creating(p)
+		d.waiting = f.Waiting
+		if d.waiting.Reason == pod.ReasonContainerCreating {
+			d.waiting.Reason = defaultWaitingReason(p)
 		}
 	}
 	if failed && !history {
@@ -45,7 +45,7 @@ func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *
 		d.ID, d.RestartCount = seen.ID, seen.RestartCount
 		return d
 	}
-	d.end = s.answered(spec.Name, k, seen, current)
+	d.end = s.previousExit(spec.Name, k, seen, current)
 	if d.end.At.IsZero() {
 		return d
 	}
@@ -58,45 +58,45 @@ func (s *Step) due(in *Input, spec *v1.Container, k pod.ContainerKind, current *
 		d.at = until
 	}
 	if history && f.NotBefore.After(in.Now) {
-		d.turn = f.NotBefore // as the kubelet does, what went wrong comes first
+		d.waitingChangesAt = f.NotBefore // as the kubelet does, what went wrong comes first
 		return d
 	}
-	d.why = pod.Waiting{
+	d.waiting = pod.Waiting{
 		Reason:  pod.ReasonCrashLoopBackOff,
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, spec.Name, p.Name, p.Namespace, p.UID),
 	}
 	return d
 }
 
-// creating is the default waiting reason of a container.
-func creating(p *v1.Pod) string {
+// defaultWaitingReason is the default waiting reason of a container.
+func defaultWaitingReason(p *v1.Pod) string {
 	if len(p.Spec.InitContainers) > 0 {
 		return pod.ReasonPodInitializing
 	}
 	return pod.ReasonContainerCreating
 }
 
-// answered is the end that a start would follow; zero if that was not a crash. An
+// previousExit is the end that a start would follow; zero if that was not a crash. An
 // init container that succeeded runs again because of a new sandbox; so does one that
 // was created for an earlier sandbox and never ran: its start may have failed because
 // that sandbox was dying.
-func (s *Step) answered(name string, k pod.ContainerKind, seen *pod.Container, current *pod.Sandbox) backoff.End {
+func (s *Step) previousExit(name string, k pod.ContainerKind, seen *pod.Container, current *pod.Sandbox) backoff.Exit {
 	if seen == nil {
-		return s.Memory.Removed[name]
+		return s.Memory.RemovedExits[name]
 	}
 	if seen.State != pod.ContainerExited || k == pod.InitContainer && seen.Succeeded(k) {
-		return backoff.End{}
+		return backoff.Exit{}
 	}
 	if seen.StartedAt.IsZero() && (current == nil || seen.SandboxID != current.ID) {
-		return backoff.End{}
+		return backoff.Exit{}
 	}
-	when := s.Memory.Seen[name]
-	end := backoff.End{At: when.Ended, Success: seen.Succeeded(k)}
-	if killed := s.Memory.Killed[name]; killed.ID == seen.ID {
-		if killed.First {
-			return backoff.End{}
+	when := s.Memory.Times[name]
+	end := backoff.Exit{At: when.FinishedAt, Success: seen.Succeeded(k)}
+	if killed := s.Memory.ForcedRestarts[name]; killed.ID == seen.ID {
+		if killed.SkipBackOff {
+			return backoff.Exit{}
 		}
-		end.Began, end.Success = when.Began, false
+		end.StartedAt, end.Success = when.StartedAt, false
 	}
 	return end
 }
@@ -116,16 +116,16 @@ const codeStartError = 128
 
 func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
 
-// launch adds a container to the list of starts if it is due, and says whether it
+// startIfDue adds a container to the list of starts if it is due, and says whether it
 // did.
-func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) bool {
-	d := s.due(in, spec, k, current)
-	s.wait(spec.Name, d.why)
-	if d.crashed && in.Observed.Latest(spec.Name) != nil {
+func (s *Step) startIfDue(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) bool {
+	d := s.nextStart(in, spec, k, current)
+	s.setWaiting(spec.Name, d.waiting)
+	if d.crashed && in.Observed.LatestContainer(spec.Name) != nil {
 		s.BackOff = append(s.BackOff, spec.Name)
 	}
-	if !d.turn.IsZero() {
-		s.wakeAt(d.turn)
+	if !d.waitingChangesAt.IsZero() {
+		s.wakeAt(d.waitingChangesAt)
 	}
 	if d.at.After(in.Now) {
 		s.wakeAt(d.at)
@@ -138,7 +138,7 @@ func (s *Step) launch(in *Input, spec *v1.Container, k pod.ContainerKind, curren
 		d.RestartCount = int32(s.Memory.attempt(spec.Name, int64(d.RestartCount), in.Now))
 	}
 	d.PostStart = hasPostStart(spec)
-	d.Once = k == pod.EphemeralContainer || k != pod.SidecarContainer && !pod.ShouldRestart(&in.Granted.Pod.Spec, spec, codeStartError, true)
+	d.NoRetry = k == pod.EphemeralContainer || k != pod.SidecarContainer && !pod.ShouldRestart(&in.Granted.Pod.Spec, spec, codeStartError, true)
 	s.Start = append(s.Start, d.Start)
 	return true
 }

@@ -148,25 +148,25 @@ func TestAnEarlyRestartHasItsPlaceInTheNodesBudget(t *testing.T) {
 	w.runUntil(t)
 	w.exits("web", 1)
 	step := plan.Next(w.in)
-	early, asked := step.Early["web"]
+	early, asked := step.EarlyRestarts["web"]
 	if !asked || step.WakeAt.Sub(w.in.Now) != 20*time.Second {
-		t.Fatalf("without a place: got %+v, woken after %v; want the node's 20s", step.Early, step.WakeAt.Sub(w.in.Now))
+		t.Fatalf("without a place: got %+v, woken after %v; want the node's 20s", step.EarlyRestarts, step.WakeAt.Sub(w.in.Now))
 	}
-	if wanted, otherwise := early.Wanted.Sub(w.in.Now), early.Otherwise.Sub(w.in.Now); wanted != 100*time.Millisecond || otherwise != 20*time.Second {
+	if wanted, otherwise := early.PodPolicyAt.Sub(w.in.Now), early.NodePolicyAt.Sub(w.in.Now); wanted != 100*time.Millisecond || otherwise != 20*time.Second {
 		t.Errorf("got a place wanted after %v, otherwise after %v; want 100ms and 20s", wanted, otherwise)
 	}
-	early.At = w.in.Now.Add(3 * time.Second)
-	w.in.Memory = w.in.Memory.Placed("web", early)
+	early.GrantedAt = w.in.Now.Add(3 * time.Second)
+	w.in.Memory = w.in.Memory.EarlyRestartGranted("web", early)
 	step = plan.Next(w.in)
-	if len(step.Early) > 0 || step.WakeAt.Sub(w.in.Now) != 3*time.Second {
-		t.Errorf("with a place after 3s: got %+v, woken after %v", step.Early, step.WakeAt.Sub(w.in.Now))
+	if len(step.EarlyRestarts) > 0 || step.WakeAt.Sub(w.in.Now) != 3*time.Second {
+		t.Errorf("with a place after 3s: got %+v, woken after %v", step.EarlyRestarts, step.WakeAt.Sub(w.in.Now))
 	}
 	if why := step.Waiting["web"]; !strings.HasPrefix(why.Message, "back-off 3s restarting") {
 		t.Errorf("got %q, want the wait that holds", why.Message)
 	}
 	w.in.Now = w.in.Now.Add(3 * time.Second)
-	if step = plan.Next(w.in); len(step.Start) != 1 || len(step.Memory.Early) > 0 {
-		t.Errorf("at its place: got %s and places %+v, want it started and its place gone", describe(step), step.Memory.Early)
+	if step = plan.Next(w.in); len(step.Start) != 1 || len(step.Memory.EarlyRestarts) > 0 {
+		t.Errorf("at its place: got %s and places %+v, want it started and its place gone", describe(step), step.Memory.EarlyRestarts)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestRetryEndsEveryWait(t *testing.T) {
 	if held(t, w) == 0 {
 		t.Fatal("not held back before")
 	}
-	w.in.Memory = w.in.Memory.Retried()
+	w.in.Memory = w.in.Memory.BackOffReset()
 	if got := held(t, w); got != 0 {
 		t.Errorf("held for %v, want a start at once", got)
 	}
@@ -263,7 +263,7 @@ func TestRetryEndsEveryWait(t *testing.T) {
 		t.Errorf("then held for %v, want the delays from the beginning", held(t, w))
 	}
 	in := input(aPod(), observed(ready(0)))
-	in.Memory = plan.Memory{}.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon).Retried()
+	in.Memory = plan.Memory{}.Failed("web", "", pod.Waiting{Reason: "CreateContainerError"}, noon).BackOffReset()
 	if got := describe(plan.Next(in)); got != "create web-0" {
 		t.Errorf("after a failed create: got %s, want create web-0", got)
 	}
@@ -310,7 +310,7 @@ func TestRestartCountsNeverGoDown(t *testing.T) {
 		t.Errorf("without a record: got %s, want %s", got, want)
 	}
 	in := input(aPod(), observed(ready(0)))
-	in.Memory = plan.Memory{}.AtLeast(map[string]int32{"web": 7})
+	in.Memory = plan.Memory{}.WithRestartCounts(map[string]int32{"web": 7})
 	if got, want := describe(plan.Next(in)), "create web-7"; got != want {
 		t.Errorf("logs show six restarts: got %s, want %s", got, want)
 	}
@@ -354,7 +354,7 @@ func TestWhatAPodWithInitContainersWaitsFor(t *testing.T) {
 
 func TestBackOffShowsWhileSomethingElseOfThePodEnds(t *testing.T) {
 	in := input(aPod(containers("web", "side"), with("side", livenessProbe)), observed(ready(0), ctr("side", "running", 0, 0), web("exited 1", 0, 3)))
-	in.Memory.Restarts = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)}}
+	in.Memory.NodeBackOff = map[string]backoff.Entry{"web": {Delay: 40 * time.Second, Restarted: noon.Add(-10 * time.Second), Ended: noon.Add(-time.Minute)}}
 	in.Probes = pod.ProbeResults{"side": {ContainerID: "side-0", Live: pod.ProbeFailed}}
 	step := plan.Next(in)
 	if got := describe(step); got != "stop side-0" || waits(step) != "web=CrashLoopBackOff" {

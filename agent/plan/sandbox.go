@@ -17,7 +17,7 @@ import (
 const sandboxPace = time.Second
 
 // current is the sandbox for the pod's containers; nil for none.
-func current(in *Input) *pod.Sandbox { return in.Observed.Current(&in.Granted.Pod.Spec) }
+func current(in *Input) *pod.Sandbox { return in.Observed.CurrentSandbox(&in.Granted.Pod.Spec) }
 
 // newSandbox requests a sandbox. If somebody else stopped the previous one, they may
 // not have finished when the runtime reports it as dead, and two teardowns of the
@@ -25,12 +25,12 @@ func current(in *Input) *pod.Sandbox { return in.Observed.Current(&in.Granted.Po
 func (s *Step) newSandbox(in *Input) {
 	all := in.Observed.Sandboxes
 	if len(all) > 0 {
-		due := pod.Happened(all[0].CreatedAt, in.Now).Add(sandboxPace)
+		due := pod.WithMonotonic(all[0].CreatedAt, in.Now).Add(sandboxPace)
 		if all[0].CreatedAt.After(in.Now) {
 			due = time.Time{}
 		}
-		if died := s.Memory.Died; all[0].ID == s.Memory.Sandbox && !died.After(in.Now) && died.Add(dying).After(due) {
-			due = died.Add(dying)
+		if died := s.Memory.SandboxDiedAt; all[0].ID == s.Memory.LastReadySandbox && !died.After(in.Now) && died.Add(sandboxDeathTime).After(due) {
+			due = died.Add(sandboxDeathTime)
 		}
 		if due.After(in.Now) {
 			s.wakeAt(due)
@@ -55,8 +55,8 @@ func (s *Step) changeSandbox(in *Input) {
 }
 
 func (s *Step) sandboxChanged(in *Input) {
-	if all := in.Observed.Sandboxes; len(all) > 0 && s.Memory.Changed != all[0].ID {
-		s.SandboxChanged, s.Memory.Changed = true, all[0].ID
+	if all := in.Observed.Sandboxes; len(all) > 0 && s.Memory.ReportedSandbox != all[0].ID {
+		s.SandboxChanged, s.Memory.ReportedSandbox = true, all[0].ID
 	}
 }
 
@@ -68,7 +68,7 @@ func (s *Step) needsNewSandbox(in *Input) bool {
 	p := in.Granted.Pod
 	began := false
 	for i := range p.Spec.Containers {
-		c := in.Observed.Latest(p.Spec.Containers[i].Name)
+		c := in.Observed.LatestContainer(p.Spec.Containers[i].Name)
 		if c == nil || c.State == pod.ContainerCreated || c.State == pod.ContainerExited && c.StartedAt.IsZero() {
 			continue
 		}
@@ -83,18 +83,18 @@ func (s *Step) needsNewSandbox(in *Input) bool {
 // markSandboxLost ends a pod that will not start again and has not completed: its sandbox died
 // before all regular containers were created. It would never complete by itself.
 func (s *Step) markSandboxLost(in *Input, current *pod.Sandbox) {
-	if until := s.sandboxMayDie(in, current); until.After(in.Now) {
+	if until := s.sandboxDeathWindow(in, current); until.After(in.Now) {
 		s.wakeAt(until) // its end may be under way without podd
 		return
 	}
 	p := in.Granted.Pod
 	var missing []string
 	for i := range p.Spec.Containers {
-		if c := in.Observed.Latest(p.Spec.Containers[i].Name); c == nil || c.State == pod.ContainerCreated {
+		if c := in.Observed.LatestContainer(p.Spec.Containers[i].Name); c == nil || c.State == pod.ContainerCreated {
 			missing = append(missing, p.Spec.Containers[i].Name)
 		}
 	}
-	s.End = &pod.End{
+	s.End = &pod.Termination{
 		Reason: pod.ReasonSandboxLost,
 		Message: fmt.Sprintf("The pod's sandbox was lost after some of its containers had run and before these were started: %s. "+
 			"With restartPolicy Never, nothing of the pod is started again.", strings.Join(missing, ", ")),

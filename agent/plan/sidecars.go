@@ -6,26 +6,26 @@ import (
 	"podd/internal/pod"
 )
 
-// keep (re)starts a sidecar that does not run, whatever the pod's restart policy is,
+// ensureSidecar (re)starts a sidecar that does not run, whatever the pod's restart policy is,
 // and says whether it runs.
-func (s *Step) keep(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
-	c := madeIn(in, spec, current)
+func (s *Step) ensureSidecar(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
+	c := latestIn(in, spec, current)
 	if c == nil || c.State != pod.ContainerRunning {
-		s.launch(in, spec, pod.SidecarContainer, current)
+		s.startIfDue(in, spec, pod.SidecarContainer, current)
 		return false
 	}
-	s.settle(in, spec, c)
+	s.clearFailures(in, spec, c)
 	return true
 }
 
-// started says that what comes after a running sidecar need not wait for it any more:
+// sidecarStarted says that what comes after a running sidecar need not wait for it any more:
 // its postStart hook and its startup probe have succeeded. Whether it is ready, or
 // live, does not matter.
-func (s *Step) started(in *Input, spec *v1.Container, c *pod.Container) bool {
+func (s *Step) sidecarStarted(in *Input, spec *v1.Container, c *pod.Container) bool {
 	if hook := in.PostStart[c.ID].State; hook == pod.HookRunning || hook == pod.HookFailed {
 		return false
 	}
-	return spec.StartupProbe == nil || in.Probes.Of(spec.Name, c.ID).Startup == pod.ProbeSucceeded
+	return spec.StartupProbe == nil || in.Probes.ForContainer(spec.Name, c.ID).Startup == pod.ProbeSucceeded
 }
 
 // startEphemeral starts each ephemeral container once in its pod's life, even
@@ -36,9 +36,9 @@ func (s *Step) startEphemeral(in *Input, current *pod.Sandbox) {
 		if k != pod.EphemeralContainer {
 			continue
 		}
-		c := in.Observed.Latest(spec.Name)
-		if c == nil || c.State == pod.ContainerCreated && c.SandboxID == current.ID || s.Memory.Killed[c.Name].ID == c.ID {
-			s.launch(in, spec, pod.EphemeralContainer, current)
+		c := in.Observed.LatestContainer(spec.Name)
+		if c == nil || c.State == pod.ContainerCreated && c.SandboxID == current.ID || s.Memory.ForcedRestarts[c.Name].ID == c.ID {
+			s.startIfDue(in, spec, pod.EphemeralContainer, current)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (w *world) create(name, sandbox string) *pod.Container {
 	w.made++
 	c := pod.Container{ID: fmt.Sprintf("c%d", w.made), Name: name, SandboxID: sandbox, RestartCount: w.counts[name],
 		State: pod.ContainerCreated, CreatedAt: w.in.Now}
-	c.Contents = pod.Contents{Epoch: w.in.Epoch, Of: w.in.Memory.Contents}
+	c.ContentHashes = pod.ContentHashes{Epoch: w.in.Epoch, ByObject: w.in.Memory.Contents}
 	if spec := w.spec(name); spec != nil {
 		c.Hash = pod.ContainerHash(spec)
 	}
@@ -63,7 +63,7 @@ func (w *world) spec(name string) *v1.Container {
 	return nil
 }
 
-func (w *world) latest(name string) *pod.Container { return w.in.Observed.Latest(name) }
+func (w *world) latest(name string) *pod.Container { return w.in.Observed.LatestContainer(name) }
 
 // running says that the newest container of that name runs.
 func (w *world) running(name string) bool {
@@ -90,7 +90,7 @@ func (w *world) hook(name string, state pod.HookState) {
 // crash is a podd that dies and starts again: all it knew is gone, but for the
 // restart counts that logs show.
 func (w *world) crash() {
-	w.in.Memory = plan.Memory{}.AtLeast(w.counts)
+	w.in.Memory = plan.Memory{}.WithRestartCounts(w.counts)
 	clear(w.in.PostStart)
 	clear(w.in.Probes)
 }
@@ -271,12 +271,12 @@ func (w *world) named(step plan.Step) string {
 // next decides, as a node whose budget has room for every early restart.
 func (w *world) next() plan.Step {
 	step := plan.Next(w.in)
-	if len(step.Early) == 0 {
+	if len(step.EarlyRestarts) == 0 {
 		return step
 	}
-	for name, e := range step.Early {
-		e.At = e.Wanted
-		w.in.Memory = w.in.Memory.Placed(name, e)
+	for name, e := range step.EarlyRestarts {
+		e.GrantedAt = e.PodPolicyAt
+		w.in.Memory = w.in.Memory.EarlyRestartGranted(name, e)
 	}
 	return plan.Next(w.in)
 }

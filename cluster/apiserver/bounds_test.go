@@ -29,7 +29,7 @@ func TestWhatSaysThatTheNodeLivesNeverWaitsForPods(t *testing.T) {
 	f.kubeconfig("https://apiserver.test", "{token: x}")
 	f.write("ca.crt", newPlace(t).ca())
 	synctest.Test(t, func(t *testing.T) {
-		c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", QPS: 1, Burst: 1, Wrap: func(http.RoundTripper) http.RoundTripper { return answering{} }})
+		c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", QPS: 1, Burst: 1, WrapTransport: func(http.RoundTripper) http.RoundTripper { return answering{} }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,14 +48,14 @@ func (c *Client) CreatePod(ctx context.Context, p *v1.Pod) error {
 func (c *Client) CreateEvent(ctx context.Context, e *v1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.prompt.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
+	return c.unthrottled.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
 }
 
 // PatchEvent applies a strategic merge patch to an event.
 func (c *Client) PatchEvent(ctx context.Context, namespace, name string, patch []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.prompt.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("events").Name(name).Body(patch).Do(ctx).Error()
+	return c.unthrottled.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("events").Name(name).Body(patch).Do(ctx).Error()
 }
 
 // ServiceAccount returns a service account, from the apiserver's cache.
@@ -105,7 +105,7 @@ func (c *Client) Node(ctx context.Context, name string) (*v1.Node, error) {
 	out := &v1.Node{}
 	// From the apiserver's cache: a slightly old version only leads to a patch that repeats
 	// something.
-	err := c.prompt.Get().Resource("nodes").Name(name).VersionedParams(&metav1.GetOptions{ResourceVersion: "0"}, metav1.ParameterCodec).Do(ctx).Into(out)
+	err := c.unthrottled.Get().Resource("nodes").Name(name).VersionedParams(&metav1.GetOptions{ResourceVersion: "0"}, metav1.ParameterCodec).Do(ctx).Into(out)
 	return out, err
 }
 
@@ -114,7 +114,7 @@ func (c *Client) CurrentNode(ctx context.Context, name string) (*v1.Node, error)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	out := &v1.Node{}
-	err := c.prompt.Get().Resource("nodes").Name(name).Do(ctx).Into(out)
+	err := c.unthrottled.Get().Resource("nodes").Name(name).Do(ctx).Into(out)
 	return out, err
 }
 
@@ -123,7 +123,7 @@ func (c *Client) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	out := &v1.Node{}
-	err := c.prompt.Post().Resource("nodes").Body(node).Do(ctx).Into(out)
+	err := c.unthrottled.Post().Resource("nodes").Body(node).Do(ctx).Into(out)
 	return out, err
 }
 
@@ -133,7 +133,7 @@ func (c *Client) PatchNode(ctx context.Context, name string, patch []byte, subre
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	out := &v1.Node{}
-	err := c.prompt.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource(subresource...).Body(patch).Do(ctx).Into(out)
+	err := c.unthrottled.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource(subresource...).Body(patch).Do(ctx).Into(out)
 	return out, err
 }
 

@@ -168,7 +168,7 @@ func TestNewCredentialsAreTakenUp(t *testing.T) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	parts.Go(func() { _ = c.Maintain(ctx, func() { replaced <- struct{}{} }) })
+	parts.Go(func() { _ = c.WatchKubeconfig(ctx, func() { replaced <- struct{}{} }) })
 	parts.Go(func() { c.FollowNode(ctx, "n", func([]*v1.Node, error) {}) })
 	// asks waits until the next request is that of a user, at a place.
 	asks := func(p *place, user string) {
@@ -188,7 +188,7 @@ func TestNewCredentialsAreTakenUp(t *testing.T) {
 	<-replaced
 	// One that podd has requested, in the place of that; and not when there is another.
 	cert, key = certify(t, "requested", time.Now().Add(time.Hour))
-	if err := c.Use(cert, key); err != nil {
+	if err := c.UseCertificate(cert, key); err != nil {
 		t.Fatal(err)
 	}
 	asks(one, "requested")
@@ -253,7 +253,7 @@ func TestReplacedCredentialsMakeNoConnection(t *testing.T) {
 	f := files{t, t.TempDir()}
 	f.write("ca.crt", p.ca())
 	f.kubeconfig(p.URL, "{token: first}")
-	config, err := load(f.path("kubeconfig"))
+	config, err := loadKubeconfig(f.path("kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestReplacedCredentialsMakeNoConnection(t *testing.T) {
 	if err == nil {
 		_ = answer.Body.Close()
 	}
-	if !errors.Is(err, errReplaced) || p.last() != "" {
+	if !errors.Is(err, errCredentialsReplaced) || p.last() != "" {
 		t.Errorf("got %v, and the apiserver was asked by %q", err, p.last())
 	}
 }
@@ -287,7 +287,7 @@ func TestConnectionsAreMadeAnewForAnotherAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert, key := certify(t, "requested", time.Now().Add(time.Hour))
-	if err := c.Use(cert, key); err != nil {
+	if err := c.UseCertificate(cert, key); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -341,7 +341,7 @@ func TestRequestsWaitForTheFirstCredentials(t *testing.T) {
 	if _, err := Connect(Config{Kubeconfig: f.path("kubeconfig")}); err == nil {
 		t.Error("neither file: no error")
 	}
-	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), Bootstrap: f.path("bootstrap"), UserAgent: "podd/1"})
+	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), BootstrapKubeconfig: f.path("bootstrap"), UserAgent: "podd/1"})
 	if err != nil || c.Server() != one.URL {
 		t.Fatalf("got %v, %v", c, err)
 	}
@@ -349,7 +349,7 @@ func TestRequestsWaitForTheFirstCredentials(t *testing.T) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	parts.Go(func() { _ = c.Maintain(ctx, func() {}) })
+	parts.Go(func() { _ = c.WatchKubeconfig(ctx, func() {}) })
 	brief, stop := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer stop()
 	if _, err := c.Node(brief, "n"); err == nil || !strings.Contains(err.Error(), "no credentials for its apiserver yet") {
@@ -360,7 +360,7 @@ func TestRequestsWaitForTheFirstCredentials(t *testing.T) {
 	if err := WriteKubeconfig(f.path("kubeconfig"), f.path("bootstrap"), f.path("pair.pem")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Reload(); err == nil || !strings.Contains(err.Error(), "the client certificate expired at") || Usable(f.path("kubeconfig")) == nil {
+	if err := c.Reload(); err == nil || !strings.Contains(err.Error(), "the client certificate expired at") || CheckKubeconfig(f.path("kubeconfig")) == nil {
 		t.Errorf("an expired certificate: got %v", err)
 	}
 	answered := make(chan error)
@@ -378,7 +378,7 @@ func TestRequestsWaitForTheFirstCredentials(t *testing.T) {
 		t.Errorf("got %v, %q", err, one.last())
 	}
 	<-c.Ready()
-	if err := Usable(f.path("kubeconfig")); err != nil {
+	if err := CheckKubeconfig(f.path("kubeconfig")); err != nil {
 		t.Error(err)
 	}
 }

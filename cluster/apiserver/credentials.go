@@ -25,9 +25,9 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// load reads a kubeconfig's current context. It reads the credentials into memory, so that they
+// loadKubeconfig reads a kubeconfig's current context. It reads the credentials into memory, so that they
 // change only when podd reads them again and not in the middle of an operation.
-func load(path string) (*rest.Config, error) {
+func loadKubeconfig(path string) (*rest.Config, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -49,9 +49,9 @@ func load(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// filesOf returns the paths of a kubeconfig and of the files that it refers to, even if these
+// kubeconfigFiles returns the paths of a kubeconfig and of the files that it refers to, even if these
 // make it unusable.
-func filesOf(path string) []string {
+func kubeconfigFiles(path string) []string {
 	files := []string{path}
 	add := func(name string) {
 		if name != "" && !filepath.IsAbs(name) {
@@ -76,25 +76,25 @@ func filesOf(path string) []string {
 	return files
 }
 
-// Usable returns an error if podd cannot authenticate with a kubeconfig now, in particular if
+// CheckKubeconfig returns an error if podd cannot authenticate with a kubeconfig now, in particular if
 // its client certificate has expired.
-func Usable(path string) error {
-	config, err := load(path)
+func CheckKubeconfig(path string) error {
+	config, err := loadKubeconfig(path)
 	if err != nil {
 		return err
 	}
-	if err := expired(config); err != nil {
+	if err := checkNotExpired(config); err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return nil
 }
 
-// expired returns an error if there is a client certificate and it can no longer be used.
-func expired(config *rest.Config) error {
+// checkNotExpired returns an error if there is a client certificate and it can no longer be used.
+func checkNotExpired(config *rest.Config) error {
 	if len(config.CertData) == 0 {
 		return nil
 	}
-	until, err := expiry(config.CertData)
+	until, err := earliestExpiry(config.CertData)
 	switch {
 	case err != nil:
 		return fmt.Errorf("client certificate: %w", err)
@@ -104,8 +104,8 @@ func expired(config *rest.Config) error {
 	return nil
 }
 
-// expiry returns the earliest expiry among the certificates of a PEM text.
-func expiry(text []byte) (first time.Time, err error) {
+// earliestExpiry returns the earliest expiry among the certificates of a PEM text.
+func earliestExpiry(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			continue
@@ -185,11 +185,11 @@ type connections struct {
 	closed atomic.Bool
 }
 
-var errReplaced = errors.New("the credentials of this request were replaced while it was being made")
+var errCredentialsReplaced = errors.New("the credentials of this request were replaced while it was being made")
 
 func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if c.closed.Load() {
-		return nil, errReplaced
+		return nil, errCredentialsReplaced
 	}
 	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *connections) dial(ctx context.Context, network, address string) (net.Co
 	conn = c.Track(conn)
 	if c.closed.Load() { // CloseAll may have run before this connection was tracked
 		_ = conn.Close()
-		return nil, errReplaced
+		return nil, errCredentialsReplaced
 	}
 	return conn, nil
 }
@@ -222,7 +222,7 @@ func sumOf(c *rest.Config) [sha256.Size]byte {
 // certificate and key from a file. The names of contexts and users are upstream's, which
 // kubeadm reads.
 func WriteKubeconfig(path, like, pemFile string) error {
-	from, err := load(like)
+	from, err := loadKubeconfig(like)
 	if err != nil {
 		return err
 	}

@@ -71,13 +71,13 @@ func TestWhichKubeconfigsCanAuthenticate(t *testing.T) {
 				f.write("key.pem", key)
 			}
 			f.kubeconfig("https://apiserver.test", c.user)
-			err := Usable(f.path("kubeconfig"))
+			err := CheckKubeconfig(f.path("kubeconfig"))
 			if want := "kubeconfig " + f.path("kubeconfig") + ": " + c.want; c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
-	if err := Usable(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if err := CheckKubeconfig(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("one that is missing: got %v", err)
 	}
 }
@@ -87,13 +87,13 @@ func TestTheFilesOfAKubeconfig(t *testing.T) {
 	f := files{t, t.TempDir()}
 	f.write("kubeconfig", []byte(`{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "https://a", certificate-authority: pki/ca.crt}}],
 users: [{name: u, user: {client-certificate: /etc/cert.pem, client-key: key.pem, tokenFile: token}}, {name: other, user: {token: x}}]}`))
-	got := filesOf(f.path("kubeconfig"))
+	got := kubeconfigFiles(f.path("kubeconfig"))
 	want := []string{f.path("kubeconfig"), f.path("pki/ca.crt"), "/etc/cert.pem", f.path("key.pem"), f.path("token")}
 	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	f.write("kubeconfig", []byte("clusters: ["))
-	if got := filesOf(f.path("kubeconfig")); !slices.Equal(got, want[:1]) {
+	if got := kubeconfigFiles(f.path("kubeconfig")); !slices.Equal(got, want[:1]) {
 		t.Errorf("of a broken one: got %q, want the file itself", got)
 	}
 }
@@ -149,7 +149,7 @@ clusters: [{name: c, cluster: {server: "`+p.URL+`", tls-server-name: example.com
 	if err := WriteKubeconfig(path, f.path("like"), f.path("pair.pem")); err != nil {
 		t.Fatal(err)
 	}
-	config, err := load(path)
+	config, err := loadKubeconfig(path)
 	if err != nil || config.Host != p.URL || config.ServerName != "example.com" || config.Insecure || !bytes.Equal(config.CAData, p.ca()) ||
 		!bytes.HasPrefix(config.CertData, cert) || config.BearerToken != "" {
 		t.Errorf("got %+v, %v", config, err)
@@ -176,7 +176,7 @@ clusters: [{name: c, cluster: {server: "`+p.URL+`", insecure-skip-tls-verify: tr
 	if err := WriteKubeconfig(path, f.path("insecure"), f.path("pair.pem")); err != nil {
 		t.Fatal(err)
 	}
-	if config, err := load(path); err != nil || !config.Insecure {
+	if config, err := loadKubeconfig(path); err != nil || !config.Insecure {
 		t.Errorf("like an insecure one: got %+v, %v", config, err)
 	}
 	for what, err := range map[string]error{
@@ -201,7 +201,7 @@ func closeAll(t *testing.T, c *Client) {
 	t.Helper()
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
-	if c.conn.now != nil {
-		c.conn.now.close()
+	if c.conn.current != nil {
+		c.conn.current.close()
 	}
 }

@@ -26,9 +26,9 @@ import (
 	"podd/internal/wake"
 )
 
-// retries sets how soon a request is retried after the apiserver fails. The kubelet backs off
+// listBackoff sets how soon a request is retried after the apiserver fails. The kubelet backs off
 // up to a minute, and pods then wait that long after an outage.
-var retries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+var listBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 
 // bindingGrace is how long a refused request for an object is retried before the refusal
 // counts. A pod that was just bound names the object, and the apiserver's authorizer learns of
@@ -50,27 +50,27 @@ func (c *Client) FollowPods(ctx context.Context, node string, set func(pods []*v
 // FollowNode is FollowPods for the Node of that name. If it does not exist, set is called with
 // an empty list.
 func (c *Client) FollowNode(ctx context.Context, name string, set func(nodes []*v1.Node, err error)) {
-	follow(ctx, selection{c.core, "nodes", metav1.NamespaceAll, named(name), 0}, &v1.Node{}, set)
+	follow(ctx, selection{c.core, "nodes", metav1.NamespaceAll, byName(name), 0}, &v1.Node{}, set)
 }
 
 // FollowConfigMap is FollowNode for a ConfigMap.
 func (c *Client) FollowConfigMap(ctx context.Context, namespace, name string, set func(all []*v1.ConfigMap, err error)) {
-	follow(ctx, selection{c.core, "configmaps", namespace, named(name), bindingGrace}, &v1.ConfigMap{}, set)
+	follow(ctx, selection{c.core, "configmaps", namespace, byName(name), bindingGrace}, &v1.ConfigMap{}, set)
 }
 
 // FollowSecret is FollowNode for a Secret.
 func (c *Client) FollowSecret(ctx context.Context, namespace, name string, set func(all []*v1.Secret, err error)) {
-	follow(ctx, selection{c.core, "secrets", namespace, named(name), bindingGrace}, &v1.Secret{}, set)
+	follow(ctx, selection{c.core, "secrets", namespace, byName(name), bindingGrace}, &v1.Secret{}, set)
 }
 
 // FollowCSIDriver is FollowNode for a CSIDriver.
 func (c *Client) FollowCSIDriver(ctx context.Context, name string, set func(all []*storagev1.CSIDriver, err error)) {
-	follow(ctx, selection{c.storage, "csidrivers", metav1.NamespaceAll, named(name), 0}, &storagev1.CSIDriver{}, set)
+	follow(ctx, selection{c.storage, "csidrivers", metav1.NamespaceAll, byName(name), 0}, &storagev1.CSIDriver{}, set)
 }
 
 // FollowRuntimeClass is FollowNode for a RuntimeClass.
 func (c *Client) FollowRuntimeClass(ctx context.Context, name string, set func(all []*nodev1.RuntimeClass, err error)) {
-	follow(ctx, selection{c.node, "runtimeclasses", metav1.NamespaceAll, named(name), 0}, &nodev1.RuntimeClass{}, set)
+	follow(ctx, selection{c.node, "runtimeclasses", metav1.NamespaceAll, byName(name), 0}, &nodev1.RuntimeClass{}, set)
 }
 
 // FollowServices is FollowPods for the Services of all namespaces that have an address.
@@ -80,7 +80,7 @@ func (c *Client) FollowServices(ctx context.Context, set func(all []*v1.Service,
 	follow(ctx, selection{c.core, "services", metav1.NamespaceAll, addressed, 0}, &v1.Service{}, set)
 }
 
-func named(name string) fields.Selector {
+func byName(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
@@ -95,14 +95,14 @@ type selection struct {
 	client              rest.Interface
 	resource, namespace string
 	fields              fields.Selector
-	// grace is how long refusals are retried before one counts.
-	grace time.Duration
+	// forbiddenGrace is how long refusals are retried before one counts.
+	forbiddenGrace time.Duration
 }
 
 func follow[T object](ctx context.Context, of selection, example T, set func([]T, error)) {
 	s := &store[T]{set: set}
-	lists := &lister{ListWatch: cache.NewListWatchFromClient(of.client, of.resource, of.namespace, of.fields), heard: s.heard, until: time.Now().Add(of.grace)}
-	pace := retries
+	lists := &lister{ListWatch: cache.NewListWatchFromClient(of.client, of.resource, of.namespace, of.fields), onResult: s.handleResult, graceEnd: time.Now().Add(of.forbiddenGrace)}
+	pace := listBackoff
 	// lister reports what the Reflector would log about requests.
 	ctx = klog.NewContext(ctx, klog.New(nil))
 	cache.NewReflectorWithOptions(lists, example, s, cache.ReflectorOptions{Name: "podd " + of.resource, Backoff: &pace}).RunWithContext(ctx)
@@ -111,16 +111,16 @@ func follow[T object](ctx context.Context, of selection, example T, set func([]T
 // lister reports the outcome of each request of a Reflector, which itself only logs it.
 type lister struct {
 	*cache.ListWatch
-	heard func(err error)
-	// until is the end of the grace for refusals.
-	until time.Time
+	onResult func(err error)
+	// graceEnd is the end of the grace for refusals.
+	graceEnd time.Time
 }
 
-// ask makes a request, and retries refusals until the grace ends.
-func (l *lister) ask(ctx context.Context, request func() error) error {
+// retryForbidden makes a request, and retries refusals until the grace ends.
+func (l *lister) retryForbidden(ctx context.Context, request func() error) error {
 	for delay := bindingRetry; ; delay *= 2 {
 		err := request()
-		if !apierrors.IsForbidden(err) || !time.Now().Add(delay).Before(l.until) {
+		if !apierrors.IsForbidden(err) || !time.Now().Add(delay).Before(l.graceEnd) {
 			return err
 		}
 		if !wake.Sleep(ctx, delay) {
@@ -131,24 +131,24 @@ func (l *lister) ask(ctx context.Context, request func() error) error {
 
 // ListWithContext implements cache.ListerWatcherWithContext.
 func (l *lister) ListWithContext(ctx context.Context, options metav1.ListOptions) (all runtime.Object, err error) {
-	err = l.ask(ctx, func() (err error) {
+	err = l.retryForbidden(ctx, func() (err error) {
 		all, err = l.ListWatch.ListWithContext(ctx, options)
 		return err
 	})
 	if ctx.Err() == nil {
-		l.heard(err)
+		l.onResult(err)
 	}
 	return all, err
 }
 
 // WatchWithContext implements cache.ListerWatcherWithContext.
 func (l *lister) WatchWithContext(ctx context.Context, options metav1.ListOptions) (w watch.Interface, err error) {
-	err = l.ask(ctx, func() (err error) {
+	err = l.retryForbidden(ctx, func() (err error) {
 		w, err = l.ListWatch.WatchWithContext(ctx, options)
 		return err
 	})
 	if ctx.Err() == nil {
-		l.heard(err)
+		l.onResult(err)
 	}
 	return w, err
 }
@@ -156,21 +156,21 @@ func (l *lister) WatchWithContext(ctx context.Context, options metav1.ListOption
 // store is a cache.ReflectorStore that passes on whole sets. The Reflector's goroutine makes
 // all calls to its methods.
 type store[T object] struct {
-	set   func([]T, error)
-	known map[types.UID]T
-	// ready is set once a whole list has arrived.
-	ready bool
-	err   string
+	set     func([]T, error)
+	objects map[types.UID]T
+	// listed is set once a whole list has arrived.
+	listed    bool
+	lastError string
 }
 
-func (s *store[T]) heard(err error) {
+func (s *store[T]) handleResult(err error) {
 	err = withoutURL(err)
 	switch {
-	case err == nil && s.err != "":
-		s.err = ""
-		s.tell()
-	case err != nil && err.Error() != s.err:
-		s.err = err.Error()
+	case err == nil && s.lastError != "":
+		s.lastError = ""
+		s.deliver()
+	case err != nil && err.Error() != s.lastError:
+		s.lastError = err.Error()
 		s.set(nil, err)
 	}
 }
@@ -185,9 +185,9 @@ func withoutURL(err error) error {
 	return err
 }
 
-func (s *store[T]) tell() {
-	if s.ready {
-		s.set(slices.Collect(maps.Values(s.known)), nil)
+func (s *store[T]) deliver() {
+	if s.listed {
+		s.set(slices.Collect(maps.Values(s.objects)), nil)
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *store[T]) put(o any) error {
 	if !ok {
 		return fmt.Errorf("the apiserver sent a %T", o)
 	}
-	s.known[t.GetUID()] = t
+	s.objects[t.GetUID()] = t
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (s *store[T]) Add(o any) error {
 	if err := s.put(o); err != nil {
 		return err
 	}
-	s.tell()
+	s.deliver()
 	return nil
 }
 
@@ -218,21 +218,21 @@ func (s *store[T]) Delete(o any) error {
 		o = gone.Obj
 	}
 	if t, ok := o.(T); ok {
-		delete(s.known, t.GetUID())
-		s.tell()
+		delete(s.objects, t.GetUID())
+		s.deliver()
 	}
 	return nil
 }
 
 // Replace takes the first list, and a new one after each interruption.
 func (s *store[T]) Replace(all []any, _ string) error {
-	s.known, s.ready = make(map[types.UID]T, len(all)), true
+	s.objects, s.listed = make(map[types.UID]T, len(all)), true
 	for _, o := range all {
 		if err := s.put(o); err != nil {
 			return err
 		}
 	}
-	s.tell()
+	s.deliver()
 	return nil
 }
 

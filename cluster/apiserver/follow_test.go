@@ -46,7 +46,7 @@ func TestARefusalOfAnObjectThatAPodWasJustBoundWithIsNoAnswer(t *testing.T) {
 					return nil
 				}
 				var told []error
-				l := &lister{until: begin.Add(c.grace), heard: func(err error) { told = append(told, err) }, ListWatch: &cache.ListWatch{
+				l := &lister{graceEnd: begin.Add(c.grace), onResult: func(err error) { told = append(told, err) }, ListWatch: &cache.ListWatch{
 					ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 						return &v1.ConfigMapList{}, answer()
 					},
@@ -59,7 +59,7 @@ func TestARefusalOfAnObjectThatAPodWasJustBoundWithIsNoAnswer(t *testing.T) {
 					func() error { _, err := l.ListWithContext(t.Context(), metav1.ListOptions{}); return err },
 				} {
 					begin, told = time.Now(), nil
-					l.until = begin.Add(c.grace)
+					l.graceEnd = begin.Add(c.grace)
 					err := request()
 					if !errors.Is(err, c.want) || time.Since(begin) != c.after || len(told) != 1 || !errors.Is(told[0], c.want) {
 						t.Errorf("got %v after %v, told %v; want %v after %v", err, time.Since(begin), told, c.want, c.after)
@@ -74,8 +74,8 @@ func TestARequestThatIsRepeatedEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		l := &lister{until: time.Now().Add(bindingGrace)}
-		err := l.ask(ctx, func() error { return apierrors.NewForbidden(schema.GroupResource{}, "", nil) })
+		l := &lister{graceEnd: time.Now().Add(bindingGrace)}
+		err := l.retryForbidden(ctx, func() error { return apierrors.NewForbidden(schema.GroupResource{}, "", nil) })
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}

@@ -29,23 +29,23 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// noAnswer is the code of a request that got no response.
-const noAnswer = "<error>"
+// codeNoResponse is the code of a request that got no response.
+const codeNoResponse = "<error>"
 
-// counted counts the requests of a transport. The measured time ends with the response header,
+// countingTransport counts the requests of a transport. The measured time ends with the response header,
 // so a watch takes no longer than any other request. The host is the kubeconfig's as podd read
 // it at its start.
-type counted struct {
+type countingTransport struct {
 	*metrics
 	next http.RoundTripper
 	host string
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	begin := time.Now()
 	answer, err := c.next.RoundTrip(r)
-	code := noAnswer
+	code := codeNoResponse
 	if err == nil {
 		code = strconv.Itoa(answer.StatusCode)
 	}

@@ -27,7 +27,7 @@ func TestRequestsAreCountedByTheirAnswers(t *testing.T) {
 	m := newMetrics(reg)
 	for _, code := range []answers{200, 200, 429, 0} {
 		r := httptest.NewRequest(http.MethodPatch, "https://elsewhere/api", nil)
-		answer, err := counted{m, code, "host:6443"}.RoundTrip(r)
+		answer, err := countingTransport{m, code, "host:6443"}.RoundTrip(r)
 		if (err == nil) != (code != 0) || err != nil && !errors.Is(err, errRefused) || err == nil && answer.StatusCode != int(code) {
 			t.Errorf("%d: got %v, %v", code, answer, err)
 		}

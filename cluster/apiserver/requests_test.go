@@ -233,7 +233,7 @@ func (w *wire) RoundTrip(q *http.Request) (*http.Response, error) {
 // client returns one whose requests the wire takes. In a bubble of synctest.
 func (w *wire) client(t *testing.T, f files) *Client {
 	t.Helper()
-	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", Wrap: func(http.RoundTripper) http.RoundTripper { return w }})
+	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", WrapTransport: func(http.RoundTripper) http.RoundTripper { return w }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func TestARequestThatIsNeverAnsweredEnds(t *testing.T) {
 			continue
 		}
 		synctest.Test(t, func(t *testing.T) {
-			c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", Wrap: func(http.RoundTripper) http.RoundTripper { return mute{} }})
+			c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", WrapTransport: func(http.RoundTripper) http.RoundTripper { return mute{} }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,7 @@ func TestWhatIsRequestedOfDynamicResources(t *testing.T) {
 	f.kubeconfig("https://apiserver.test", "{token: x}")
 	f.write("ca.crt", newPlace(t).ca())
 	var asked []string
-	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", Wrap: func(http.RoundTripper) http.RoundTripper { return recording{&asked} }})
+	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", WrapTransport: func(http.RoundTripper) http.RoundTripper { return recording{&asked} }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,24 +83,24 @@ func TestWhyTheApiserverDoesNotRespondIsToldOnce(t *testing.T) {
 	refused := func(query string) error {
 		return fmt.Errorf("list: %w", &url.Error{Op: "Get", URL: "https://a/pods?timeout=" + query, Err: errors.New("refused")})
 	}
-	s.heard(nil)
+	s.handleResult(nil)
 	must("nothing has failed")
-	s.heard(refused("1"))
+	s.handleResult(refused("1"))
 	must("it fails", "error: refused")
-	s.heard(refused("2"))
+	s.handleResult(refused("2"))
 	must("it fails in the same way")
-	s.heard(errors.New("broken"))
+	s.handleResult(errors.New("broken"))
 	must("it fails in another way", "error: broken")
-	s.heard(nil)
+	s.handleResult(nil)
 	must("it responds, before there is a list")
 	if err := s.Replace([]any{podNamed("web", "1")}, "1"); err != nil {
 		t.Fatal(err)
 	}
 	must("the list", "web")
-	s.heard(errors.New("broken"))
-	s.heard(nil)
+	s.handleResult(errors.New("broken"))
+	s.handleResult(nil)
 	must("it has failed, and responds", "error: broken", "web")
-	s.heard(nil)
+	s.handleResult(nil)
 	must("it responds still")
 }
 
@@ -108,7 +108,7 @@ func TestWhyTheApiserverDoesNotRespondIsToldOnce(t *testing.T) {
 func TestTheEndOfARequestsContextIsNoNews(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	l := &lister{heard: func(err error) { t.Errorf("told %v", err) }, ListWatch: &cache.ListWatch{
+	l := &lister{onResult: func(err error) { t.Errorf("told %v", err) }, ListWatch: &cache.ListWatch{
 		ListWithContextFunc:  func(context.Context, metav1.ListOptions) (runtime.Object, error) { return nil, ctx.Err() },
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, ctx.Err() },
 	}}

@@ -33,7 +33,7 @@ func (c *closing) Close() error { c.closed = true; return nil }
 func TestARequestWithoutCredentialsFailsAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("no such file")
-		c := &connection{first: make(chan struct{}), missing: why}
+		c := &connection{ready: make(chan struct{}), notReadyReason: why}
 		body := &closing{Reader: strings.NewReader("{}")}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://apiserver.test/api", body)
 		began := time.Now()
@@ -41,8 +41,8 @@ func TestARequestWithoutCredentialsFailsAfterAWhile(t *testing.T) {
 		if !errors.Is(err, why) || !strings.Contains(err.Error(), "this node has no credentials for its apiserver yet: ") {
 			t.Errorf("got %v", err)
 		}
-		if took := time.Since(began); took != firstWait {
-			t.Errorf("it took %v, want %v", took, firstWait)
+		if took := time.Since(began); took != credentialsTimeout {
+			t.Errorf("it took %v, want %v", took, credentialsTimeout)
 		}
 		if !body.closed {
 			t.Error("its body is not closed")
@@ -53,7 +53,7 @@ func TestARequestWithoutCredentialsFailsAfterAWhile(t *testing.T) {
 		time.AfterFunc(2*time.Second, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.useLocked(&credentials{server: &url.URL{}})
+			c.replaceLocked(&credentials{server: &url.URL{}})
 		})
 		began = time.Now()
 		if _, err := c.credentials(t.Context()); err != nil || time.Since(began) != 2*time.Second {
@@ -142,14 +142,14 @@ func TestTheSameCredentialsKeepTheirConnections(t *testing.T) {
 	parts.Go(func() { c.FollowNode(ctx, "n", func([]*v1.Node, error) {}) })
 	count := func(of *int) int { p.mu.Lock(); defer p.mu.Unlock(); return *of }
 	until(t, "the node is watched", func() bool { return count(&p.watches) == 1 })
-	before := c.conn.now
+	before := c.conn.current
 	for range 3 {
 		f.kubeconfig(p.URL, "{token: x}")
 		if err := c.Reload(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if c.conn.now != before {
+	if c.conn.current != before {
 		t.Error("they were replaced")
 	}
 	if _, err := c.Node(ctx, "n"); err != nil || count(&p.open) != 1 || count(&p.watches) != 1 {
@@ -189,20 +189,20 @@ func TestTheClientCertificateOfTheKubeconfig(t *testing.T) {
 		if other, err := c.conn.reload(); err == nil || other || !strings.HasPrefix(err.Error(), "kubeconfig "+f.path("kubeconfig")+": ") {
 			t.Errorf("%s: got %t, %v", what, other, err)
 		}
-		before := c.conn.now
-		if err := c.Reconnect(); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig "+f.path("kubeconfig")+": ") || strings.Count(err.Error(), "kubeconfig ") != 1 || c.conn.now != before {
-			t.Errorf("%s: new connections: got %v, and that there are some is %t", what, err, c.conn.now != before)
+		before := c.conn.current
+		if err := c.Reconnect(); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig "+f.path("kubeconfig")+": ") || strings.Count(err.Error(), "kubeconfig ") != 1 || c.conn.current != before {
+			t.Errorf("%s: new connections: got %v, and that there are some is %t", what, err, c.conn.current != before)
 		}
 		want(what, cert, key)
 		f.write("cert.pem", cert)
 		f.write("key.pem", key)
 	}
 	requested, itsKey := certify(t, "requested", time.Now().Add(time.Hour))
-	if err := c.Use(requested, itsKey); err != nil {
+	if err := c.UseCertificate(requested, itsKey); err != nil {
 		t.Fatal(err)
 	}
 	want("with another in its place", cert, key)
-	now := c.conn.now
+	now := c.conn.current
 	// None of these is put in its place.
 	broken := func(do func() error) error {
 		f.write("kubeconfig", []byte("clusters: ["))
@@ -213,16 +213,16 @@ func TestTheClientCertificateOfTheKubeconfig(t *testing.T) {
 		err  error
 		want string
 	}{
-		"one of no pair":                {c.Use(requested, lateKey), "private key does not match public key"},
-		"one too old":                   {c.Use(late, lateKey), "the client certificate expired at "},
-		"one, with a broken kubeconfig": {broken(func() error { return c.Use(requested, itsKey) }), "yaml: "},
+		"one of no pair":                {c.UseCertificate(requested, lateKey), "private key does not match public key"},
+		"one too old":                   {c.UseCertificate(late, lateKey), "the client certificate expired at "},
+		"one, with a broken kubeconfig": {broken(func() error { return c.UseCertificate(requested, itsKey) }), "yaml: "},
 		"new connections with that":     {broken(c.Reconnect), "yaml: "},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", what, c.err, c.want)
 		}
 	}
-	if c.conn.now != now {
+	if c.conn.current != now {
 		t.Error("one of them is used")
 	}
 }
@@ -234,7 +234,7 @@ func TestAKubeconfigsFirstCertificateIsNoOther(t *testing.T) {
 	if err := os.Rename(f.path("kubeconfig"), f.path("bootstrap")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), Bootstrap: f.path("bootstrap")})
+	c, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), BootstrapKubeconfig: f.path("bootstrap")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestOnlyAnotherCertificateOfTheKubeconfigIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	told, ended := 0, make(chan error, 1)
-	go func() { ended <- c.Maintain(ctx, func() { told++ }) }()
+	go func() { ended <- c.WatchKubeconfig(ctx, func() { told++ }) }()
 	cert, key := certify(t, "own", time.Now().Add(time.Hour))
 	f.write("cert.pem", cert)
 	f.write("key.pem", key)
@@ -321,7 +321,7 @@ func TestARequestedCertificateIsUsedUntilTheKubeconfigHasAnother(t *testing.T) {
 	certified("own")
 	asks("own")
 	cert, key := certify(t, "requested", time.Now().Add(time.Hour))
-	if err := c.Use(cert, key); err != nil {
+	if err := c.UseCertificate(cert, key); err != nil {
 		t.Fatal(err)
 	}
 	asks("requested")
@@ -344,7 +344,7 @@ func TestTheProblemOfAKubeconfig(t *testing.T) {
 				t.Fatalf("%s: no error", text)
 			}
 			got := c.Problems()
-			if len(got) != 1 || got[0].Origin != f.path("kubeconfig") || !got[0].KeptRunning || got[0].Hint == "" {
+			if len(got) != 1 || got[0].Origin != f.path("kubeconfig") || !got[0].LastGoodInUse || got[0].Hint == "" {
 				t.Fatalf("%s: got %+v", text, got)
 			}
 			since, want := time.Duration(0), "yaml"
@@ -408,7 +408,7 @@ func TestTheBoundOfRequestsForPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), QPS: c.qps, Burst: c.burst, Wrap: func(http.RoundTripper) http.RoundTripper { return answering{} }})
+				client, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), QPS: c.qps, Burst: c.burst, WrapTransport: func(http.RoundTripper) http.RoundTripper { return answering{} }})
 				if err != nil {
 					t.Fatal(err)
 				}

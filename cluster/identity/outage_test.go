@@ -26,7 +26,7 @@ import (
 func issuedFor(t *testing.T, s *signer, template *x509.CertificateRequest) *Pair {
 	t.Helper()
 	store := NewStore(t.TempDir(), ClientPrefix)
-	key, text, err := store.key()
+	key, text, err := store.loadOrCreateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,10 +230,10 @@ func TestTheKeyOfACertificateForAnotherNodeIsNotUsedAgain(t *testing.T) {
 		r := New(cfg, nil)
 		running(t, r)
 		time.Sleep(time.Second)
-		if _, err := os.Stat(cfg.Store.pending()); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(cfg.Store.pendingKeyPath()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the key is still there: %v", err)
 		}
-		time.Sleep(afterRefusal.First)
+		time.Sleep(refusalBackoff.Initial)
 		if s.count() != 2 {
 			t.Errorf("%d requests, want a second one", s.count())
 		}
@@ -339,7 +339,7 @@ func TestAGivenCertificateThatCannotBeStoredIsUsed(t *testing.T) {
 			given := issuedFor(t, s, ofNode("n"))
 			s.life = 0 // nobody approves
 			cfg := config(t, s)
-			cfg.KeepInitial = true
+			cfg.StoreInitial = true
 			var log bytes.Buffer
 			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 			if spoilt {

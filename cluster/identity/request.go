@@ -40,9 +40,9 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// key returns the key of the pending request, or a new key, which it writes to disk first.
-func (s *Store) key() (crypto.Signer, []byte, error) {
-	if text, err := os.ReadFile(s.pending()); err == nil {
+// loadOrCreateKey returns the key of the pending request, or a new key, which it writes to disk first.
+func (s *Store) loadOrCreateKey() (crypto.Signer, []byte, error) {
+	if text, err := os.ReadFile(s.pendingKeyPath()); err == nil {
 		if parsed, err := keyutil.ParsePrivateKeyPEM(text); err == nil {
 			if signer, ok := parsed.(crypto.Signer); ok {
 				return signer, text, nil
@@ -58,17 +58,17 @@ func (s *Store) key() (crypto.Signer, []byte, error) {
 		return nil, nil, err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: keyutil.ECPrivateKeyBlockType, Bytes: der})
-	if err := os.MkdirAll(filepath.Dir(s.pending()), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.pendingKeyPath()), 0o755); err != nil {
 		return nil, nil, fmt.Errorf("store the key of a certificate: %w", err)
 	}
-	if err := atomicfile.Write(s.pending(), text, 0o600); err != nil {
+	if err := atomicfile.Write(s.pendingKeyPath(), text, 0o600); err != nil {
 		return nil, nil, fmt.Errorf("store the key of a certificate: %w", err)
 	}
 	return made, text, nil
 }
 
-// decided forgets the key of a request.
-func (s *Store) decided() { _ = os.Remove(s.pending()) } // if this fails, the request is met again and refused or expired
+// removePendingKey forgets the key of a request.
+func (s *Store) removePendingKey() { _ = os.Remove(s.pendingKeyPath()) } // if this fails, the request is met again and refused or expired
 
 // signingRequest returns the request for a key. The request's name follows from its content.
 func signingRequest(key crypto.Signer, signer string, template *x509.CertificateRequest) (*certificatesv1.CertificateSigningRequest, error) {
@@ -104,7 +104,7 @@ func signingRequest(key crypto.Signer, signer string, template *x509.Certificate
 // request's name once the apiserver has the request, with each error meanwhile, and with nil
 // once that error has passed.
 func (s *Store) request(ctx context.Context, of Requester, signer string, template *x509.CertificateRequest, waiting func(name string, err error)) (*Pair, error) {
-	key, text, err := s.key()
+	key, text, err := s.loadOrCreateKey()
 	if err != nil {
 		return nil, err
 	}
@@ -116,19 +116,19 @@ func (s *Store) request(ctx context.Context, of Requester, signer string, templa
 		return nil, fmt.Errorf("request a certificate: %w", err)
 	}
 	waiting(r.Name, nil)
-	cert, err := issued(ctx, of, r.Name, func(err error) { waiting(r.Name, err) })
+	cert, err := awaitCertificate(ctx, of, r.Name, func(err error) { waiting(r.Name, err) })
 	var pair *Pair
 	if err == nil {
-		pair, err = check(cert, text, r.Name)
+		pair, err = parseIssued(cert, text, r.Name)
 	}
 	if _, refused := errors.AsType[*refusedError](err); refused {
-		s.decided()
+		s.removePendingKey()
 	}
 	return pair, err
 }
 
-// check returns the issued pair, or an error if it cannot be used.
-func check(cert, key []byte, name string) (*Pair, error) {
+// parseIssued returns the issued pair, or an error if it cannot be used.
+func parseIssued(cert, key []byte, name string) (*Pair, error) {
 	p, err := ParsePair(cert, key)
 	switch {
 	case err != nil:
@@ -140,8 +140,8 @@ func check(cert, key []byte, name string) (*Pair, error) {
 	return p, nil
 }
 
-// issued follows a request until it is decided.
-func issued(parent context.Context, of Requester, name string, failing func(error)) (cert []byte, err error) {
+// awaitCertificate follows a request until it is decided.
+func awaitCertificate(parent context.Context, of Requester, name string, failing func(error)) (cert []byte, err error) {
 	ctx, stop := context.WithCancel(parent)
 	defer stop()
 	of.FollowSigningRequest(ctx, name, func(all []*certificatesv1.CertificateSigningRequest, failure error) {

@@ -186,7 +186,7 @@ func TestARequestIsFollowedUntilItIsDecided(t *testing.T) {
 				if took := time.Since(began); took != 0 && what != "given up" {
 					t.Errorf("it was waited for %s after it was decided", took)
 				}
-				if _, err := os.Stat(s.pending()); (err == nil) != c.kept {
+				if _, err := os.Stat(s.pendingKeyPath()); (err == nil) != c.kept {
 					t.Errorf("the key: %v", err)
 				}
 			})
@@ -199,37 +199,37 @@ func TestARequestIsFollowedUntilItIsDecided(t *testing.T) {
 func TestAKeyIsOnDiskForRootAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	s := NewStore(dir, ClientPrefix)
-	first, text, err := s.key()
+	first, text, err := s.loadOrCreateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]os.FileMode{s.pending(): 0o600, filepath.Dir(s.pending()): 0o755} {
+	for path, want := range map[string]os.FileMode{s.pendingKeyPath(): 0o600, filepath.Dir(s.pendingKeyPath()): 0o755} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want mode %v", path, info, err, want)
 		}
 	}
-	second, again, err := s.key()
+	second, again, err := s.loadOrCreateKey()
 	if err != nil || !first.(*ecdsa.PrivateKey).Equal(second) || string(text) != string(again) {
 		t.Errorf("another key: %v", err)
 	}
 	for _, damaged := range []string{"", "no key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("x")}))} {
-		if err := os.WriteFile(s.pending(), []byte(damaged), 0o600); err != nil {
+		if err := os.WriteFile(s.pendingKeyPath(), []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if made, _, err := s.key(); err != nil || first.(*ecdsa.PrivateKey).Equal(made) {
+		if made, _, err := s.loadOrCreateKey(); err != nil || first.(*ecdsa.PrivateKey).Equal(made) {
 			t.Errorf("after %q: got %v", damaged, err)
 		}
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.key(); err == nil || !strings.HasPrefix(err.Error(), "store the key of a certificate: ") {
+	if _, _, err := s.loadOrCreateKey(); err == nil || !strings.HasPrefix(err.Error(), "store the key of a certificate: ") {
 		t.Errorf("without a directory: got %v", err)
 	}
-	if err := errors.Join(os.Remove(dir), os.MkdirAll(filepath.Join(s.pending(), "in the way"), 0o755)); err != nil {
+	if err := errors.Join(os.Remove(dir), os.MkdirAll(filepath.Join(s.pendingKeyPath(), "in the way"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.key(); err == nil || !strings.HasPrefix(err.Error(), "store the key of a certificate: ") {
+	if _, _, err := s.loadOrCreateKey(); err == nil || !strings.HasPrefix(err.Error(), "store the key of a certificate: ") {
 		t.Errorf("with a directory in its place: got %v", err)
 	}
 }

@@ -26,12 +26,12 @@ type Config struct {
 	// Requester returns the apiserver to ask. valid says whether there is a valid certificate
 	// to authenticate with.
 	Requester func(valid bool) Requester
-	// Once makes podd request a certificate only if it has none, and never renew one.
-	Once bool
-	// KeepInitial stores the initial pair, if it is used, when Run begins. The kubelet does the
+	// NoRenewal makes podd request a certificate only if it has none, and never renew one.
+	NoRenewal bool
+	// StoreInitial stores the initial pair, if it is used, when Run begins. The kubelet does the
 	// same with the pair of its kubeconfig: "kubeadm init" makes the kubeconfig name the
 	// Store's file instead, if the file exists by then.
-	KeepInitial bool
+	StoreInitial bool
 	// Issued is called with each new certificate, after it is stored; nil for nobody.
 	Issued func(*Pair) error
 	Log    *slog.Logger
@@ -43,17 +43,17 @@ const (
 	// The age at which a certificate is renewed, as a fraction of its life: from earliest to
 	// earliest+spread, so that nodes created together do not renew together (client-go's
 	// certificate manager).
-	earliest, spread = 0.7, 0.2
+	renewalAge, renewalJitter = 0.7, 0.2
 	// maxSleep bounds how late podd notices that the clock was set.
 	maxSleep = time.Hour
 )
 
 var (
-	// afterFailure is the pause after a failed request, as upstream.
-	afterFailure = wake.Backoff{First: 2 * time.Second, Last: 32 * time.Second}
-	// afterRefusal is the pause after a refused request. Upstream makes a new one as fast as
+	// failureBackoff is the pause after a failed request, as upstream.
+	failureBackoff = wake.Backoff{Initial: 2 * time.Second, Max: 32 * time.Second}
+	// refusalBackoff is the pause after a refused request. Upstream makes a new one as fast as
 	// after any failure.
-	afterRefusal = wake.Backoff{First: 32 * time.Second, Last: 10 * time.Minute}
+	refusalBackoff = wake.Backoff{Initial: 32 * time.Second, Max: 10 * time.Minute}
 )
 
 // Rotation keeps one certificate valid. Create it with New, and Run it once. The other methods
@@ -65,9 +65,9 @@ type Rotation struct {
 	// initial is the pair that the Store does not have; nil for none.
 	initial *Pair
 
-	mu  sync.Mutex
-	now *Pair     // nil for none
-	due time.Time // when to renew now
+	mu      sync.Mutex
+	current *Pair     // nil for none
+	renewAt time.Time // when to renew now
 	// problem is the reason why a certificate that is due has not been issued.
 	problem *pod.Problem
 }
@@ -85,7 +85,7 @@ func New(cfg Config, initial *Pair) *Rotation {
 		r.setLocked(initial)
 		r.initial = initial
 		// As upstream: kubeadm gives a control plane's node more rights than a node has.
-		r.due = now
+		r.renewAt = now
 	case err == nil:
 		r.setLocked(stored)
 	}
@@ -96,7 +96,7 @@ func New(cfg Config, initial *Pair) *Rotation {
 func (r *Rotation) setLocked(p *Pair) {
 	leaf := p.TLS.Leaf
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	r.now, r.due = p, leaf.NotBefore.Add(time.Duration(float64(life)*(earliest+spread*rand.Float64())))
+	r.current, r.renewAt = p, leaf.NotBefore.Add(time.Duration(float64(life)*(renewalAge+renewalJitter*rand.Float64())))
 	r.cfg.Metrics.expires(leaf.NotAfter)
 }
 
@@ -112,10 +112,10 @@ func (r *Rotation) Current() *tls.Certificate {
 func (r *Rotation) Pair() *Pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.now == nil || time.Now().After(r.now.TLS.Leaf.NotAfter) {
+	if r.current == nil || time.Now().After(r.current.TLS.Leaf.NotAfter) {
 		return nil
 	}
-	return r.now
+	return r.current
 }
 
 // Adopt uses a certificate that somebody else installed in place of the last one.
@@ -144,7 +144,7 @@ func (r *Rotation) Problems() []pod.Problem {
 
 // Run renews the certificate in time until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
-	if r.cfg.KeepInitial && r.initial != nil {
+	if r.cfg.StoreInitial && r.initial != nil {
 		if err := r.cfg.Store.Update(r.initial, time.Now()); err != nil {
 			r.log.Warn("cannot store the kubeconfig's client certificate: it is used all the same", "error", err)
 		}
@@ -175,12 +175,12 @@ func (r *Rotation) sleep(ctx context.Context, d time.Duration) {
 // backOff returns how long to wait after a failed attempt. last is the previous wait.
 func backOff(last time.Duration, err error) time.Duration {
 	if _, refused := errors.AsType[*refusedError](err); refused {
-		return afterRefusal.Next(last)
+		return refusalBackoff.Next(last)
 	}
-	if errors.Is(err, errNeedless) {
+	if errors.Is(err, errRequestObsolete) {
 		return 0
 	}
-	return afterFailure.Next(last)
+	return failureBackoff.Next(last)
 }
 
 // untilDue returns how long to wait, at most maxSleep, before a new certificate must be
@@ -192,12 +192,12 @@ func (r *Rotation) untilDue(template *x509.CertificateRequest) time.Duration {
 	switch {
 	case template == nil:
 		return maxSleep
-	case r.now == nil, now.After(r.now.TLS.Leaf.NotAfter), !satisfies(r.now.TLS.Leaf, template):
+	case r.current == nil, now.After(r.current.TLS.Leaf.NotAfter), !satisfies(r.current.TLS.Leaf, template):
 		return 0
-	case r.cfg.Once:
+	case r.cfg.NoRenewal:
 		return maxSleep
 	}
-	return max(0, min(r.due.Sub(now), maxSleep))
+	return max(0, min(r.renewAt.Sub(now), maxSleep))
 }
 
 // satisfies reports whether a certificate has all the required content. It may have more.
@@ -214,30 +214,30 @@ func satisfies(c *x509.Certificate, template *x509.CertificateRequest) bool {
 			return false
 		}
 	}
-	return contains(c.DNSNames, template.DNSNames) && contains(c.Subject.Organization, template.Subject.Organization)
+	return containsAll(c.DNSNames, template.DNSNames) && containsAll(c.Subject.Organization, template.Subject.Organization)
 }
 
-func contains(all, some []string) bool {
+func containsAll(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// errNeedless ends the wait for a certificate that is no longer the right one.
-var errNeedless = errors.New("another certificate is needed")
+// errRequestObsolete ends the wait for a certificate that is no longer the right one.
+var errRequestObsolete = errors.New("another certificate is needed")
 
 // renew requests one certificate and uses it. It waits until the request is decided, or until a
 // different one is needed.
 func (r *Rotation) renew(ctx context.Context, template *x509.CertificateRequest) error {
 	r.log.Info("requesting a certificate", "subject", template.Subject.CommonName)
-	next, err := r.requested(ctx, template)
+	next, err := r.requestWhileNeeded(ctx, template)
 	if err == nil && !satisfies(next.TLS.Leaf, template) {
-		r.cfg.Store.decided()
+		r.cfg.Store.removePendingKey()
 		err = &refusedError{fmt.Sprintf("the signer issued a certificate for %q, %q, %s, which is not what was requested", next.TLS.Leaf.Subject, next.TLS.Leaf.DNSNames, next.TLS.Leaf.IPAddresses)}
 	}
 	if err == nil {
-		err = r.use(next)
+		err = r.install(next)
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errNeedless) {
-		r.failed(err.Error(), hintOf(err))
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errRequestObsolete) {
+		r.setProblem(err.Error(), hintOf(err))
 		r.cfg.Metrics.failed()
 	}
 	return err
@@ -250,8 +250,8 @@ func hintOf(err error) string {
 	return "podd tries again by itself; check that the apiserver runs, and that the credentials of the kubeconfig or bootstrap kubeconfig may create CertificateSigningRequests"
 }
 
-// requested is Store.request, but returns early when a different certificate is needed.
-func (r *Rotation) requested(ctx context.Context, template *x509.CertificateRequest) (*Pair, error) {
+// requestWhileNeeded is Store.request, but returns early when a different certificate is needed.
+func (r *Rotation) requestWhileNeeded(ctx context.Context, template *x509.CertificateRequest) (*Pair, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var watcher sync.WaitGroup
@@ -264,7 +264,7 @@ func (r *Rotation) requested(ctx context.Context, template *x509.CertificateRequ
 				return
 			case <-r.poke:
 				if now := r.cfg.Template(); r.untilDue(now) > 0 || !sameTemplate(now, template) {
-					cancel(errNeedless)
+					cancel(errRequestObsolete)
 					return
 				}
 			}
@@ -275,7 +275,7 @@ func (r *Rotation) requested(ctx context.Context, template *x509.CertificateRequ
 		if err != nil {
 			message += ": " + err.Error()
 		}
-		r.failed(message, "approve it, if no controller does: kubectl certificate approve "+name)
+		r.setProblem(message, "approve it, if no controller does: kubectl certificate approve "+name)
 	})
 }
 
@@ -283,17 +283,17 @@ func sameTemplate(a, b *x509.CertificateRequest) bool {
 	return a != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) && fmt.Sprint(a.IPAddresses) == fmt.Sprint(b.IPAddresses)
 }
 
-// use stores a certificate and makes it the current one.
-func (r *Rotation) use(next *Pair) error {
+// install stores a certificate and makes it the current one.
+func (r *Rotation) install(next *Pair) error {
 	if err := r.cfg.Store.Update(next, time.Now()); err != nil {
 		return err
 	}
-	r.cfg.Store.decided()
+	r.cfg.Store.removePendingKey()
 	r.mu.Lock()
-	last := r.now
+	last := r.current
 	r.setLocked(next)
-	if now := time.Now(); r.due.Before(now) { // signers may backdate by more than a short life
-		r.due = now.Add(time.Duration(earliest * float64(next.TLS.Leaf.NotAfter.Sub(now))))
+	if now := time.Now(); r.renewAt.Before(now) { // signers may backdate by more than a short life
+		r.renewAt = now.Add(time.Duration(renewalAge * float64(next.TLS.Leaf.NotAfter.Sub(now))))
 	}
 	r.problem = nil
 	r.mu.Unlock()
@@ -305,18 +305,18 @@ func (r *Rotation) use(next *Pair) error {
 		return nil
 	}
 	if err := r.cfg.Issued(next); err != nil { // the next start uses it: it is stored
-		r.failed("the new certificate cannot be used: "+err.Error(), "restart podd once that is right")
+		r.setProblem("the new certificate cannot be used: "+err.Error(), "restart podd once that is right")
 	}
 	return nil
 }
 
-// failed records why no new certificate was issued.
-func (r *Rotation) failed(message, hint string) {
+// setProblem records why no new certificate was issued.
+func (r *Rotation) setProblem(message, hint string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := &pod.Problem{Origin: r.cfg.Store.Path(), Message: message, Hint: hint, Since: time.Now(), Warning: r.now != nil}
-	if r.now != nil && time.Now().After(r.now.TLS.Leaf.NotAfter) {
-		p.Warning, p.Message = false, fmt.Sprintf("the certificate expired at %s; %s", r.now.TLS.Leaf.NotAfter.UTC().Format(time.RFC3339), message)
+	p := &pod.Problem{Origin: r.cfg.Store.Path(), Message: message, Hint: hint, Since: time.Now(), Warning: r.current != nil}
+	if r.current != nil && time.Now().After(r.current.TLS.Leaf.NotAfter) {
+		p.Warning, p.Message = false, fmt.Sprintf("the certificate expired at %s; %s", r.current.TLS.Leaf.NotAfter.UTC().Format(time.RFC3339), message)
 	}
 	if r.problem != nil && r.problem.Message == p.Message {
 		return

@@ -48,7 +48,7 @@ func TestACertificateIsRenewedInTimeAgainAndAgain(t *testing.T) {
 		if err != nil || stored.TLS.Leaf.SerialNumber.Cmp(r.Current().Leaf.SerialNumber) != 0 {
 			t.Errorf("got %v, %v", stored, err)
 		}
-		if _, err := os.Stat(cfg.Store.pending()); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(cfg.Store.pendingKeyPath()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the key of a request that was decided is still there: %v", err)
 		}
 	})
@@ -90,7 +90,7 @@ func TestADeniedRequestIsNotRepeatedOften(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 		s.set(func() { s.deny, s.life = false, time.Hour })
-		time.Sleep(afterRefusal.Last)
+		time.Sleep(refusalBackoff.Max)
 		if r.Current() == nil {
 			t.Error("no certificate")
 		}
@@ -116,7 +116,7 @@ func TestACertificateThatExpiresDuringAnOutageIsReplacedAfterIt(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 		s.set(func() { s.away = nil })
-		time.Sleep(afterFailure.Last)
+		time.Sleep(failureBackoff.Max)
 		if r.Current() == nil || len(r.Problems()) > 0 {
 			t.Errorf("got %v, %v", r.Current(), r.Problems())
 		}
@@ -240,7 +240,7 @@ func TestACertificateThatIsGivenIsRenewedAtOnce(t *testing.T) {
 				t.Errorf("%s: got %d requests, want %d", name, s.count(), want)
 			}
 		}
-		cfg.Once = true
+		cfg.NoRenewal = true
 		r = New(cfg, nil)
 		running(t, r)
 		time.Sleep(997 * time.Hour)
@@ -269,7 +269,7 @@ func TestAClockThatIsAheadIsNoFloodOfRequests(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 		s.set(func() { s.ahead = 0 })
-		time.Sleep(afterRefusal.Last)
+		time.Sleep(refusalBackoff.Max)
 		if r.Current() == nil || len(r.Problems()) > 0 {
 			t.Errorf("after the clock was set: got %v, %v", r.Current(), r.Problems())
 		}
@@ -290,7 +290,7 @@ func TestACertificateThatIsGivenIsStoredAtOnce(t *testing.T) {
 		stop()
 		s.set(func() { s.life = 0 }) // nobody approves
 		for keep, want := range map[bool]error{false: os.ErrNotExist, true: nil} {
-			cfg.Store, cfg.KeepInitial = NewStore(t.TempDir(), ClientPrefix), keep
+			cfg.Store, cfg.StoreInitial = NewStore(t.TempDir(), ClientPrefix), keep
 			r := New(cfg, given)
 			stop := running(t, r)
 			synctest.Wait()

@@ -30,8 +30,8 @@ func NewStore(dir, prefix string) *Store { return &Store{dir, prefix} }
 // Path returns the link to the newest pair: a file with the certificate and its key.
 func (s *Store) Path() string { return filepath.Join(s.dir, s.prefix+"-current.pem") }
 
-// pending returns the path of the key that a certificate is being requested for.
-func (s *Store) pending() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
+// pendingKeyPath returns the path of the key that a certificate is being requested for.
+func (s *Store) pendingKeyPath() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
 
 // Pair is a certificate with its chain, and its key.
 type Pair struct {

@@ -134,11 +134,11 @@ func TestTheStoreHasTheKubeletsFiles(t *testing.T) {
 	}
 	s := newSigner(t)
 	s.life = time.Hour
-	key, text, err := store.key()
+	key, text, err := store.loadOrCreateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := store.key()
+	again, _, err := store.loadOrCreateKey()
 	if err != nil || !again.Public().(*ecdsa.PublicKey).Equal(key.Public()) {
 		t.Errorf("another key, %v", err)
 	}

@@ -24,8 +24,8 @@ type Client interface {
 	DeletePod(ctx context.Context, namespace, name string, uid pod.UID) error
 }
 
-// retry is the back-off for a pod that the apiserver refuses or does not take.
-var retry = wake.Backoff{First: time.Second, Last: 5 * time.Minute}
+// retryBackoff is the back-off for a pod that the apiserver refuses or does not take.
+var retryBackoff = wake.Backoff{Initial: time.Second, Max: 5 * time.Minute}
 
 // Config configures a Manager.
 type Config struct {
@@ -49,61 +49,61 @@ type Manager struct {
 	mu sync.Mutex
 	// static holds the desired pods of the other sources, by name. complete is set if each of
 	// these sources is ready.
-	static   map[name]*v1.Pod
-	complete bool
+	static       map[podKey]*v1.Pod
+	sourcesReady bool
 	// mirrors holds the apiserver's mirror pods, by name. known is set once the apiserver has
 	// answered.
-	mirrors map[name]*v1.Pod
-	known   bool
+	mirrors      map[podKey]*v1.Pod
+	mirrorsKnown bool
 
 	// failures belongs to Run.
-	failures map[name]failure
+	failures map[podKey]failure
 }
 
-// name is a pod's name.
-type name struct{ namespace, name string }
+// podKey is a pod's name.
+type podKey struct{ namespace, name string }
 
-func nameOf(p *v1.Pod) name { return name{p.Namespace, p.Name} }
+func podKeyOf(p *v1.Pod) podKey { return podKey{p.Namespace, p.Name} }
 
-func (n name) String() string { return n.namespace + "/" + n.name }
+func (n podKey) String() string { return n.namespace + "/" + n.name }
 
 // failure is the last failed request about a pod.
 type failure struct {
 	hash    string // of the request's static pod
-	failure logonce.Failure
+	logged  logonce.Failure
 	delay   time.Duration
-	until   time.Time
+	retryAt time.Time
 }
 
 // New returns a Manager that knows no pods.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, poke: wake.New(), failures: make(map[name]failure)}
+	return &Manager{cfg: cfg, poke: wake.New(), failures: make(map[podKey]failure)}
 }
 
-// Desired takes all pods of the sources other than the apiserver. complete says whether each of
+// SetStaticPods takes all pods of the sources other than the apiserver. complete says whether each of
 // these sources is ready.
-func (m *Manager) Desired(pods []*pod.Desired, complete bool) {
-	static := make(map[name]*v1.Pod, len(pods))
+func (m *Manager) SetStaticPods(pods []*pod.Desired, complete bool) {
+	static := make(map[podKey]*v1.Pod, len(pods))
 	for _, d := range pods {
-		static[nameOf(d.Pod)] = d.Pod
+		static[podKeyOf(d.Pod)] = d.Pod
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.static, m.complete = static, complete
+	m.static, m.sourcesReady = static, complete
 	m.Wake()
 }
 
-// Seen takes all pods of this node that the apiserver has.
-func (m *Manager) Seen(pods []*v1.Pod) {
-	mirrors := make(map[name]*v1.Pod)
+// ObservePods takes all pods of this node that the apiserver has.
+func (m *Manager) ObservePods(pods []*v1.Pod) {
+	mirrors := make(map[podKey]*v1.Pod)
 	for _, p := range pods {
 		if _, ok := p.Annotations[v1.MirrorPodAnnotationKey]; ok {
-			mirrors[nameOf(p)] = p
+			mirrors[podKeyOf(p)] = p
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mirrors, m.known = mirrors, true
+	m.mirrors, m.mirrorsKnown = mirrors, true
 	m.Wake()
 }
 
@@ -131,16 +131,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// step is a request to make.
-type step struct {
-	of     name
+// request is a request to make.
+type request struct {
+	pod    podKey
 	delete *v1.Pod // nil to create
 	create *v1.Pod
 }
 
 // sync makes the requests that are due. It returns when the next one is due; zero for none.
 func (m *Manager) sync(ctx context.Context) (next time.Time) {
-	steps := m.steps()
+	steps := m.pendingRequests()
 	now := time.Now()
 	for of := range m.failures {
 		if _, due := steps[of]; !due {
@@ -149,15 +149,15 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 	}
 	for of, s := range steps {
 		last := m.failures[of]
-		if hash := s.hash(); last.hash == hash && last.until.After(now) {
-			if next.IsZero() || last.until.Before(next) {
-				next = last.until
+		if hash := s.hash(); last.hash == hash && last.retryAt.After(now) {
+			if next.IsZero() || last.retryAt.Before(next) {
+				next = last.retryAt
 			}
 			continue
 		} else if last.hash != hash {
 			last = failure{hash: hash}
 		}
-		err := m.do(ctx, s)
+		err := m.send(ctx, s)
 		if ctx.Err() != nil {
 			return time.Time{}
 		}
@@ -165,59 +165,59 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 			delete(m.failures, of)
 			continue
 		}
-		if !apierrors.IsNotFound(err) && last.failure.New(err) {
+		if !apierrors.IsNotFound(err) && last.logged.IsNew(err) {
 			m.cfg.Log.Warn("cannot show a static pod in the cluster: it runs all the same", "pod", of.String(), "error", err)
 		}
-		last.delay = retry.Next(last.delay)
-		last.until = time.Now().Add(last.delay)
+		last.delay = retryBackoff.Next(last.delay)
+		last.retryAt = time.Now().Add(last.delay)
 		m.failures[of] = last
-		if next.IsZero() || last.until.Before(next) {
-			next = last.until
+		if next.IsZero() || last.retryAt.Before(next) {
+			next = last.retryAt
 		}
 	}
 	return next
 }
 
-// steps returns the requests that bring the mirror pods to their desired state. It leaves a
+// pendingRequests returns the requests that bring the mirror pods to their desired state. It leaves a
 // mirror pod alone if its source may only be late. It also leaves alone the mirror pod of a
 // replaced static pod while anything of that static pod is left on the node: its successor
 // waits, too.
-func (m *Manager) steps() map[name]step {
+func (m *Manager) pendingRequests() map[podKey]request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	steps := make(map[name]step)
-	if !m.known {
+	steps := make(map[podKey]request)
+	if !m.mirrorsKnown {
 		return steps
 	}
 	for of, mirror := range m.mirrors {
 		hash := mirror.Annotations[v1.MirrorPodAnnotationKey]
 		static := m.static[of]
 		switch {
-		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil && !m.again(mirror, pod.UID(hash)):
+		case static != nil && hashOf(static) == hash && mirror.DeletionTimestamp == nil && !m.mirrorStale(mirror, pod.UID(hash)):
 		case static != nil && hashOf(static) != hash && mirror.DeletionTimestamp == nil && m.cfg.Status(pod.UID(hash)) != nil:
 			// Its static pod is still ending and has its grace period.
-		case static == nil && (!m.complete || m.cfg.Status(pod.UID(hash)) != nil):
+		case static == nil && (!m.sourcesReady || m.cfg.Status(pod.UID(hash)) != nil):
 		default:
-			steps[of] = step{of: of, delete: mirror}
+			steps[of] = request{pod: of, delete: mirror}
 		}
 	}
 	for of, static := range m.static {
 		if m.mirrors[of] == nil {
-			steps[of] = step{of: of, create: static}
+			steps[of] = request{pod: of, create: static}
 		}
 	}
 	return steps
 }
 
-// again reports whether a static pod runs although its mirror pod has ended: it was rejected
+// mirrorStale reports whether a static pod runs although its mirror pod has ended: it was rejected
 // before, or retried. An object that has ended cannot change its phase any more.
-func (m *Manager) again(mirror *v1.Pod, uid pod.UID) bool {
+func (m *Manager) mirrorStale(mirror *v1.Pod, uid pod.UID) bool {
 	s := m.cfg.Status(uid)
-	return s != nil && s.Phase != "" && pod.Over(mirror.Status.Phase) && !pod.Over(s.Phase)
+	return s != nil && s.Phase != "" && pod.IsPhaseTerminal(mirror.Status.Phase) && !pod.IsPhaseTerminal(s.Phase)
 }
 
 // hash identifies the static pod that a step is for.
-func (s step) hash() string {
+func (s request) hash() string {
 	if s.delete != nil {
 		return "-" + string(s.delete.UID)
 	}
@@ -226,12 +226,12 @@ func (s step) hash() string {
 
 func hashOf(static *v1.Pod) string { return static.Annotations[pod.AnnotationHash] }
 
-// do makes a request. If there is nothing left to do, that is no error: the watch will show
+// send makes a request. If there is nothing left to do, that is no error: the watch will show
 // what the apiserver has. NotFound is an error, though. An apiserver that has only just started
 // says so of pods that it has, and the next chance to delete the pod may come much later.
-func (m *Manager) do(ctx context.Context, s step) error {
+func (m *Manager) send(ctx context.Context, s request) error {
 	if s.delete != nil {
-		err := m.cfg.Client.DeletePod(ctx, s.of.namespace, s.of.name, s.delete.UID)
+		err := m.cfg.Client.DeletePod(ctx, s.pod.namespace, s.pod.name, s.delete.UID)
 		if apierrors.IsConflict(err) {
 			return nil
 		}

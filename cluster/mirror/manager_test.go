@@ -73,7 +73,7 @@ func (s *server) show() {
 	for _, p := range s.pods {
 		all = append(all, p)
 	}
-	s.manager.Seen(all)
+	s.manager.ObservePods(all)
 }
 
 func (s *server) took() []string {
@@ -123,9 +123,9 @@ func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here := map[pod.UID]*v1.PodStatus{}
 		s := run(t, here)
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
 		expect(t, s, "before the apiserver has answered")
-		s.manager.Seen(nil)
+		s.manager.ObservePods(nil)
 		expect(t, s, "a new static pod", "create web")
 		m := s.pods["web"]
 		owner := m.OwnerReferences[0]
@@ -133,7 +133,7 @@ func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 			t.Errorf("got %+v", m)
 		}
 		here["1"] = &v1.PodStatus{Phase: v1.PodRunning}
-		s.manager.Desired([]*pod.Desired{static("web", "2")}, true)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "2")}, true)
 		expect(t, s, "an edited one whose predecessor still ends")
 		if got := s.pods["web"]; got != m {
 			t.Errorf("the mirror pod was replaced by %+v", got)
@@ -142,7 +142,7 @@ func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 		s.manager.Wake()
 		expect(t, s, "an edited one whose predecessor has gone", "delete web mirror-1", "create web")
 		here["2"] = &v1.PodStatus{Phase: v1.PodRunning}
-		s.manager.Desired(nil, true)
+		s.manager.SetStaticPods(nil, true)
 		expect(t, s, "a removed one that still ends")
 		delete(here, "2")
 		s.manager.Wake()
@@ -153,8 +153,8 @@ func TestAMirrorPodFollowsItsStaticPod(t *testing.T) {
 func TestAMirrorPodThatSomebodyDeletesIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
-		s.manager.Seen(nil)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
+		s.manager.ObservePods(nil)
 		expect(t, s, "at first", "create web")
 		s.mu.Lock()
 		s.pods["web"] = s.pods["web"].DeepCopy()
@@ -176,8 +176,8 @@ func TestAMirrorPodThatHasEndedIsMadeAnewWhenItsPodRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here := map[pod.UID]*v1.PodStatus{"1": {Phase: v1.PodFailed}}
 		s := run(t, here)
-		s.manager.Seen(nil)
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.ObservePods(nil)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
 		expect(t, s, "at first", "create web")
 		s.mu.Lock()
 		s.pods["web"] = s.pods["web"].DeepCopy()
@@ -203,10 +203,10 @@ func TestAMirrorPodWhoseSourceIsLateStays(t *testing.T) {
 		p.UID, p.Annotations = "mirror-9", map[string]string{v1.MirrorPodAnnotationKey: "1"}
 		other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-the-cluster", UID: "x"}}
 		s.pods["web"], s.pods["of-the-cluster"] = p, other
-		s.manager.Seen([]*v1.Pod{p, other})
-		s.manager.Desired(nil, false)
+		s.manager.ObservePods([]*v1.Pod{p, other})
+		s.manager.SetStaticPods(nil, false)
 		expect(t, s, "before its source is ready")
-		s.manager.Desired(nil, true)
+		s.manager.SetStaticPods(nil, true)
 		expect(t, s, "then", "delete web mirror-9")
 	})
 }
@@ -215,20 +215,20 @@ func TestARefusedMirrorPodIsTriedMoreAndMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)
 		s.refuse = errors.New("pod may not reference secrets")
-		s.manager.Seen(nil)
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.ObservePods(nil)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
 		expect(t, s, "at once", "create web")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(s.took()); n < 15 || n > 25 {
 			t.Errorf("tried %d times in an hour, want about 20", n)
 		}
-		s.manager.Desired([]*pod.Desired{static("web", "2")}, true)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "2")}, true)
 		expect(t, s, "an edit", "create web")
 		s.mu.Lock()
 		s.refuse = nil
 		s.mu.Unlock()
-		time.Sleep(retry.First)
+		time.Sleep(retryBackoff.Initial)
 		expect(t, s, "when it is taken", "create web")
 		time.Sleep(time.Hour)
 		expect(t, s, "later")
@@ -239,19 +239,19 @@ func TestARefusedMirrorPodIsTriedMoreAndMoreRarely(t *testing.T) {
 func TestAMirrorPodThatIsNotFoundIsDeletedWhenItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)
-		s.manager.Seen(nil)
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.ObservePods(nil)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
 		expect(t, s, "at first", "create web")
 		s.mu.Lock()
 		there := s.pods["web"]
 		delete(s.pods, "web") // not found, and not seen to be gone
 		s.mu.Unlock()
-		s.manager.Desired(nil, true)
+		s.manager.SetStaticPods(nil, true)
 		expect(t, s, "its static pod went", "delete web mirror-1")
 		s.mu.Lock()
 		s.pods["web"] = there
 		s.mu.Unlock()
-		time.Sleep(retry.First)
+		time.Sleep(retryBackoff.Initial)
 		expect(t, s, "once it is found", "delete web mirror-1")
 		time.Sleep(time.Hour)
 		expect(t, s, "later")
@@ -274,21 +274,21 @@ func TestWhatTheApiserverHasAlreadyIsNoFailure(t *testing.T) {
 			s.pods["web"] = p
 		}
 		behind(of("of-another-podd", "1"))
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
 		expect(t, s, "before the apiserver has answered")
-		s.manager.Seen(nil)
+		s.manager.ObservePods(nil)
 		expect(t, s, "a pod of the name is there", "create web")
 		time.Sleep(time.Hour)
 		expect(t, s, "an hour later")
-		s.manager.Seen([]*v1.Pod{s.pods["web"]})
+		s.manager.ObservePods([]*v1.Pod{s.pods["web"]})
 		expect(t, s, "once it is seen")
 
 		behind(of("of-a-third", "1"))
-		s.manager.Desired(nil, true)
+		s.manager.SetStaticPods(nil, true)
 		expect(t, s, "it has been replaced", "delete web of-another-podd")
 		time.Sleep(time.Hour)
 		expect(t, s, "an hour later")
-		s.manager.Seen([]*v1.Pod{s.pods["web"]})
+		s.manager.ObservePods([]*v1.Pod{s.pods["web"]})
 		expect(t, s, "once the other is seen", "delete web of-a-third")
 		if s.log.Len() > 0 {
 			t.Errorf("it was told: %s", s.log.String())
@@ -314,15 +314,15 @@ func TestARefusalIsToldOnce(t *testing.T) {
 			s.refuse = err
 		}
 		refuse(errors.New("pod may not reference secrets"))
-		s.manager.Seen(nil)
-		s.manager.Desired([]*pod.Desired{static("web", "1")}, true)
+		s.manager.ObservePods(nil)
+		s.manager.SetStaticPods([]*pod.Desired{static("web", "1")}, true)
 		time.Sleep(time.Hour)
 		told("one reason", 1)
 		refuse(errors.New("exceeded quota"))
 		time.Sleep(time.Hour)
 		told("another", 2)
 		refuse(nil)
-		time.Sleep(retry.Last)
+		time.Sleep(retryBackoff.Max)
 		s.mu.Lock()
 		there := s.pods["web"]
 		delete(s.pods, "web")
@@ -330,7 +330,7 @@ func TestARefusalIsToldOnce(t *testing.T) {
 		if there == nil {
 			t.Fatal("it was not created")
 		}
-		s.manager.Desired(nil, true)
+		s.manager.SetStaticPods(nil, true)
 		time.Sleep(time.Hour)
 		told("one that is not found", 2)
 	})

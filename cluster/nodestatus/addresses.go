@@ -32,17 +32,17 @@ type AddressConfig struct {
 // state of the Node, as a kubelet does, because the machine may have a new address (DHCP,
 // another network). Create them with NewAddresses.
 type Addresses struct {
-	// find returns the addresses. named are those that the node's name resolves to.
-	find func(named []netip.Addr) []string
+	// compute returns the addresses. named are those that the node's name resolves to.
+	compute func(named []netip.Addr) []string
 	// resolve looks up the node's name. It is nil if the result does not matter.
 	resolve func(ctx context.Context) ([]netip.Addr, error)
-	// asked is closed after the first lookup.
-	asked chan struct{}
+	// firstLookupDone is closed after the first lookup.
+	firstLookupDone chan struct{}
 
-	mu    sync.Mutex
-	known []string     // replaced, never changed
-	named []netip.Addr // the last answer of resolve
-	given []string     // the Node's, if others set them
+	mu       sync.Mutex
+	current  []string     // replaced, never changed
+	resolved []netip.Addr // the last answer of resolve
+	fromNode []string     // the Node's, if others set them
 }
 
 // NewAddresses returns the addresses after a first look.
@@ -51,18 +51,18 @@ func NewAddresses(cfg AddressConfig) *Addresses {
 }
 
 func newAddresses(find func([]netip.Addr) []string, resolve func(context.Context) ([]netip.Addr, error)) *Addresses {
-	a := &Addresses{find: find, resolve: resolve, asked: make(chan struct{}), known: find(nil)}
+	a := &Addresses{compute: find, resolve: resolve, firstLookupDone: make(chan struct{}), current: find(nil)}
 	if resolve == nil {
-		close(a.asked)
+		close(a.firstLookupDone)
 	}
 	return a
 }
 
 const (
-	// firstAnswer bounds how long the Node's first state waits for the resolver. lastAnswer
+	// firstLookupTimeout bounds how long the Node's first state waits for the resolver. lookupTimeout
 	// bounds a lookup that nothing waits for.
-	firstAnswer = 2 * time.Second
-	lastAnswer  = 30 * time.Second
+	firstLookupTimeout = 2 * time.Second
+	lookupTimeout      = 30 * time.Second
 )
 
 // Run resolves the node's name periodically until ctx ends. A slow resolver delays nobody: Look
@@ -71,15 +71,15 @@ func (a *Addresses) Run(ctx context.Context, every time.Duration) error {
 	if a.resolve == nil {
 		return nil
 	}
-	a.ask(ctx, firstAnswer)
-	close(a.asked)
+	a.lookUpName(ctx, firstLookupTimeout)
+	close(a.firstLookupDone)
 	for wake.Sleep(ctx, every) {
-		a.ask(ctx, lastAnswer)
+		a.lookUpName(ctx, lookupTimeout)
 	}
 	return ctx.Err()
 }
 
-func (a *Addresses) ask(ctx context.Context, limit time.Duration) {
+func (a *Addresses) lookUpName(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	named, err := a.resolve(ctx)
@@ -88,48 +88,48 @@ func (a *Addresses) ask(ctx context.Context, limit time.Duration) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.named = named
+	a.resolved = named
 }
 
-// Await waits for the first lookup of the node's name, but not for long.
-func (a *Addresses) Await(ctx context.Context) {
+// AwaitFirstLookup waits for the first lookup of the node's name, but not for long.
+func (a *Addresses) AwaitFirstLookup(ctx context.Context) {
 	select {
-	case <-a.asked:
+	case <-a.firstLookupDone:
 	case <-ctx.Done():
 	}
 }
 
-// Now returns the addresses. They are read-only. It does not block.
-func (a *Addresses) Now() []string {
+// Current returns the addresses. They are read-only. It does not block.
+func (a *Addresses) Current() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.known
+	return a.current
 }
 
-// Look looks the addresses up again and reports whether they have changed. If the machine has
+// Refresh looks the addresses up again and reports whether they have changed. If the machine has
 // none at the moment, the last ones stay: an unplugged cable is not a new address.
-func (a *Addresses) Look() bool {
+func (a *Addresses) Refresh() bool {
 	a.mu.Lock()
-	named, found := a.named, a.given
+	named, found := a.resolved, a.fromNode
 	a.mu.Unlock()
 	if len(found) == 0 {
-		found = a.find(named)
+		found = a.compute(named)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(found) == 0 || slices.Equal(found, a.known) {
+	if len(found) == 0 || slices.Equal(found, a.current) {
 		return false
 	}
-	a.known = found
+	a.current = found
 	return true
 }
 
-// Follow takes the addresses that others have set on the Node, if any. They apply from the next
+// SetFromNode takes the addresses that others have set on the Node, if any. They apply from the next
 // Look on.
-func (a *Addresses) Follow(given []v1.NodeAddress) {
+func (a *Addresses) SetFromNode(given []v1.NodeAddress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.given = hostIPs(given)
+	a.fromNode = hostIPs(given)
 }
 
 // hostIPs returns the addresses of a Node that its pods get, as upstream's GetNodeHostIPs does:
@@ -154,7 +154,7 @@ func hostIPs(of []v1.NodeAddress) (ips []string) {
 // resolver returns a function that resolves the node's name, or nil if the name does not
 // matter.
 func resolver(cfg AddressConfig) func(context.Context) ([]netip.Addr, error) {
-	if given, _ := configured(cfg); !cfg.InCluster || len(given) > 0 {
+	if given, _ := configuredIPs(cfg); !cfg.InCluster || len(given) > 0 {
 		return nil
 	}
 	return func(ctx context.Context) ([]netip.Addr, error) {
@@ -162,9 +162,9 @@ func resolver(cfg AddressConfig) func(context.Context) ([]netip.Addr, error) {
 	}
 }
 
-// configured returns the addresses of --node-ip. If there are none, six says whether to prefer
+// configuredIPs returns the addresses of --node-ip. If there are none, six says whether to prefer
 // IPv6.
-func configured(cfg AddressConfig) (given []netip.Addr, six bool) {
+func configuredIPs(cfg AddressConfig) (given []netip.Addr, six bool) {
 	if len(cfg.NodeIPs) == 1 && cfg.NodeIPs[0].IsUnspecified() {
 		return nil, cfg.NodeIPs[0].Is6()
 	}
@@ -176,7 +176,7 @@ func configured(cfg AddressConfig) (given []netip.Addr, six bool) {
 // the address that the machine would now use to reach others. It returns none if the machine
 // has no route.
 func addresses(cfg AddressConfig, named []netip.Addr) []string {
-	given, six := configured(cfg)
+	given, six := configuredIPs(cfg)
 	if len(given) > 0 {
 		all := make([]string, len(given))
 		for i, ip := range given {
@@ -186,10 +186,10 @@ func addresses(cfg AddressConfig, named []netip.Addr) []string {
 	}
 	ip, err := netip.ParseAddr(cfg.NodeName)
 	if err != nil && len(named) > 0 {
-		ip = choose(onInterfaces(named, interfaceAddresses()), six)
+		ip = chooseIP(onInterfaces(named, interfaceAddresses()), six)
 	}
 	if !ip.IsValid() {
-		ip = choose(routed(), six)
+		ip = chooseIP(outboundIPs(), six)
 	}
 	if !ip.IsValid() {
 		return nil
@@ -197,9 +197,9 @@ func addresses(cfg AddressConfig, named []netip.Addr) []string {
 	return []string{ip.String()}
 }
 
-// choose returns the first address that others can reach, of the wanted family if there is one.
+// chooseIP returns the first address that others can reach, of the wanted family if there is one.
 // It returns an invalid address if there is none.
-func choose(from []netip.Addr, six bool) (chosen netip.Addr) {
+func chooseIP(from []netip.Addr, six bool) (chosen netip.Addr) {
 	for _, ip := range from {
 		switch ip = ip.Unmap(); {
 		case !ip.IsGlobalUnicast(): // loopback, multicast, link-local
@@ -234,8 +234,8 @@ func interfaceAddresses() []netip.Addr {
 	return out
 }
 
-// routed returns the addresses from which this machine would now reach others.
-func routed() []netip.Addr {
+// outboundIPs returns the addresses from which this machine would now reach others.
+func outboundIPs() []netip.Addr {
 	var out []netip.Addr
 	// Connecting a datagram socket sends nothing; it only picks the route. The addresses belong
 	// to documentation networks (RFC 5737, RFC 3849).

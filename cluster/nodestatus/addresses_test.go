@@ -38,12 +38,12 @@ func TestTheNodesNameSaysWhichOfTheMachinesAddressesIsTheNodes(t *testing.T) {
 		"":                             "invalid IP",
 		"10.0.0.5 192.168.7.5 0.0.0.0": "10.0.0.5",
 	} {
-		if got := choose(onInterfaces(list(named), list(local)), false); got.String() != want {
+		if got := chooseIP(onInterfaces(list(named), list(local)), false); got.String() != want {
 			t.Errorf("a name for %s: got %s, want %s", named, got, want)
 		}
 	}
 	for routed, want := range map[string]string{"10.0.0.5 fd00::5": "10.0.0.5", "169.254.1.2 fd00::5": "fd00::5", "fe80::5": "invalid IP"} {
-		if got := choose(list(routed), false); got.String() != want {
+		if got := chooseIP(list(routed), false); got.String() != want {
 			t.Errorf("routes from %s: got %s, want %s", routed, got, want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestAnUnspecifiedAddressChoosesTheFamily(t *testing.T) {
 	of := func(ip string) AddressConfig {
 		return AddressConfig{InCluster: true, NodeName: "n", NodeIPs: list(ip)}
 	}
-	four, six := choose(interfaceAddresses(), false), choose(interfaceAddresses(), true)
+	four, six := chooseIP(interfaceAddresses(), false), chooseIP(interfaceAddresses(), true)
 	for ip, want := range map[string]netip.Addr{"0.0.0.0": four, "::": six} {
 		if resolver(of(ip)) == nil {
 			t.Errorf("--node-ip=%s: the node's name is not looked up", ip)
@@ -66,7 +66,7 @@ func TestAnUnspecifiedAddressChoosesTheFamily(t *testing.T) {
 		}
 	}
 	for from, want := range map[string]string{"10.0.0.5 fd00::5": "fd00::5", "fe80::5 10.0.0.5": "10.0.0.5"} {
-		if got := choose(list(from), true); got.String() != want {
+		if got := chooseIP(list(from), true); got.String() != want {
 			t.Errorf("IPv6 of %s: got %s, want %s", from, got, want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestANodeNamedByAnAddressHasThatOne(t *testing.T) {
 // The machine's own addresses are found without being told.
 func TestOneAddressIsFoundWhereTheNameStandsForSeveral(t *testing.T) {
 	all := interfaceAddresses()
-	want := choose(all, false)
+	want := chooseIP(all, false)
 	if !want.IsValid() {
 		t.Skip("this machine has no address but loopback's")
 	}
@@ -109,7 +109,7 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 			}
 		}
 		a := newAddresses(func(named []netip.Addr) []string {
-			if ip := choose(named, false); ip.IsValid() {
+			if ip := chooseIP(named, false); ip.IsValid() {
 				return []string{ip.String()}
 			}
 			return []string{"192.0.2.1"}
@@ -121,13 +121,13 @@ func TestASlowResolverDelaysNothingAndItsLastAnswerStays(t *testing.T) {
 		look := func(what, want string, wait time.Duration) {
 			t.Helper()
 			started := time.Now()
-			a.Await(ctx)
-			a.Look()
-			if took := time.Since(started); took != wait || !slices.Equal(a.Now(), []string{want}) {
-				t.Errorf("%s: got %q after %s, want %s after %s", what, a.Now(), took, want, wait)
+			a.AwaitFirstLookup(ctx)
+			a.Refresh()
+			if took := time.Since(started); took != wait || !slices.Equal(a.Current(), []string{want}) {
+				t.Errorf("%s: got %q after %s, want %s after %s", what, a.Current(), took, want, wait)
 			}
 		}
-		look("the first state", "192.0.2.1", firstAnswer)
+		look("the first state", "192.0.2.1", firstLookupTimeout)
 		time.Sleep(11 * time.Second) // it was asked a second ago
 		look("while it is asked", "192.0.2.1", 0)
 		time.Sleep(10 * time.Second)
@@ -157,9 +157,9 @@ func TestPodsHaveTheAddressesThatACloudHasGivenTheNode(t *testing.T) {
 		{[]v1.NodeAddress{{Type: external, Address: "203.0.113.7"}}, []string{"203.0.113.7"}},
 		{[]v1.NodeAddress{{Type: internal, Address: "10.9.8.7"}}, []string{"10.9.8.7"}},
 	} {
-		a.Follow(step.given)
-		if a.Look(); !slices.Equal(a.Now(), step.want) {
-			t.Errorf("%+v: got %q, want %q", step.given, a.Now(), step.want)
+		a.SetFromNode(step.given)
+		if a.Refresh(); !slices.Equal(a.Current(), step.want) {
+			t.Errorf("%+v: got %q, want %q", step.given, a.Current(), step.want)
 		}
 	}
 }
@@ -191,10 +191,10 @@ func TestTheNodesAddressesFollowTheMachines(t *testing.T) {
 		{"a second family", []string{"192.0.2.2", "2001:db8::2"}, true, []string{"192.0.2.2", "2001:db8::2"}},
 	} {
 		found = step.found
-		before := a.Now()
+		before := a.Current()
 		had := slices.Clone(before)
-		if changed := a.Look(); changed != step.changed || !slices.Equal(a.Now(), step.want) {
-			t.Errorf("%s: got %t, %q, want %t, %q", step.what, changed, a.Now(), step.changed, step.want)
+		if changed := a.Refresh(); changed != step.changed || !slices.Equal(a.Current(), step.want) {
+			t.Errorf("%s: got %t, %q, want %t, %q", step.what, changed, a.Current(), step.changed, step.want)
 		}
 		if !slices.Equal(before, had) {
 			t.Errorf("%s: what somebody reads was changed to %q", step.what, before)

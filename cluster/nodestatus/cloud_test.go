@@ -23,7 +23,7 @@ func TestACloudControllerManagerInitializesTheNode(t *testing.T) {
 		"::":                   {"", []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, hostname}},
 	} {
 		f := facts()
-		f.Cloud, f.NodeIPs = true, ips(given)
+		f.ExternalCloudProvider, f.NodeIPs = true, ips(given)
 		n := f.newNode(State{Addresses: []string{"10.0.0.1"}}, metav1.Now())
 		if got := n.Annotations[annotationProvidedNodeIP]; got != tc.annotation || !slices.Equal(n.Status.Addresses, tc.addresses) {
 			t.Errorf("--node-ip=%s: got %q, %+v, want %q, %+v", given, got, n.Status.Addresses, tc.annotation, tc.addresses)
@@ -32,7 +32,7 @@ func TestACloudControllerManagerInitializesTheNode(t *testing.T) {
 		if !slices.Equal(n.Spec.Taints, want) {
 			t.Errorf("got taints %+v, want %+v", n.Spec.Taints, want)
 		}
-		f.Cloud = false
+		f.ExternalCloudProvider = false
 		f.adopt(n)
 		if got, ok := n.Annotations[annotationProvidedNodeIP]; ok {
 			t.Errorf("without a cloud, the annotation %q stays", got)
@@ -51,7 +51,7 @@ func ips(s string) []netip.Addr {
 // podd replaced them within a second.
 func TestTheAddressesOfACloudControllerManagerStay(t *testing.T) {
 	f := facts()
-	f.Cloud, f.NodeIPs = true, ips("10.0.0.1")
+	f.ExternalCloudProvider, f.NodeIPs = true, ips("10.0.0.1")
 	registeringAs(t, &server{}, f, func(b *bed) {
 		time.Sleep(time.Second)
 		clouds := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.7"}, {Type: v1.NodeExternalIP, Address: "203.0.113.7"}, {Type: v1.NodeHostName, Address: "node0"}}
@@ -71,7 +71,7 @@ func TestAnExistingNodeTellsACloudControllerManagerItsAddress(t *testing.T) {
 	existing := &v1.Node{}
 	existing.Name = "node0"
 	f := facts()
-	f.Cloud, f.NodeIPs = true, ips("10.0.0.1")
+	f.ExternalCloudProvider, f.NodeIPs = true, ips("10.0.0.1")
 	registeringAs(t, &server{node: existing}, f, func(b *bed) {
 		time.Sleep(time.Second)
 		if n := b.node(); n.Annotations[annotationProvidedNodeIP] != "10.0.0.1" || len(n.Spec.Taints) > 0 {
@@ -82,7 +82,7 @@ func TestAnExistingNodeTellsACloudControllerManagerItsAddress(t *testing.T) {
 
 func TestTheAnnotationForACloudControllerManagerIsRestored(t *testing.T) {
 	f := facts()
-	f.Cloud, f.NodeIPs = true, ips("10.0.0.1")
+	f.ExternalCloudProvider, f.NodeIPs = true, ips("10.0.0.1")
 	registeringAs(t, &server{}, f, func(b *bed) {
 		time.Sleep(time.Second)
 		b.server.write(func(n *v1.Node) *v1.Node { n.Annotations = nil; return n })

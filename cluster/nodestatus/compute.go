@@ -22,21 +22,21 @@ type Facts struct {
 	Taints        []v1.Taint
 	Unschedulable bool
 	ProviderID    string
-	// Cloud says that a cloud controller manager initializes the Node and sets its addresses.
-	Cloud bool
+	// ExternalCloudProvider says that a cloud controller manager initializes the Node and sets its addresses.
+	ExternalCloudProvider bool
 	// NodeIPs are the configured addresses. An unspecified one asks for any address of its
 	// family. Only a cloud controller manager uses them.
 	NodeIPs               []netip.Addr
 	Capacity, Allocatable v1.ResourceList
 	System                v1.NodeSystemInfo
 	// Port is the port of the kubelet's API; 0 for none.
-	Port     int32
-	Handlers []v1.NodeRuntimeHandler
+	Port            int32
+	RuntimeHandlers []v1.NodeRuntimeHandler
 	// StrictGroups says that the runtime supports supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// Declared are the features that the scheduler and admission look for (KEP-5328). They must
+	// DeclaredFeatures are the features that the scheduler and admission look for (KEP-5328). They must
 	// be sorted and unique: otherwise the apiserver refuses the whole status.
-	Declared []string
+	DeclaredFeatures []string
 }
 
 // State is the part of the status that may change.
@@ -50,9 +50,9 @@ type State struct {
 	Images                                    []v1.ContainerImage
 	// VolumesInUse are the attached volumes that must not be detached, sorted.
 	VolumesInUse []v1.UniqueVolumeName
-	// Devices and UsableDevices are the capacity and the allocatable amount of device plugins'
+	// DeviceCapacity and DeviceAllocatable are the capacity and the allocatable amount of device plugins'
 	// resources. A resource that is gone has 0.
-	Devices, UsableDevices v1.ResourceList
+	DeviceCapacity, DeviceAllocatable v1.ResourceList
 }
 
 // The labels that upstream still sets in addition to those that replaced them.
@@ -95,7 +95,7 @@ func (f *Facts) newNode(s State, now metav1.Time) *v1.Node {
 		},
 		Spec: v1.NodeSpec{Taints: slices.Clone(f.Taints), Unschedulable: f.Unschedulable, ProviderID: f.ProviderID},
 	}
-	if f.Cloud {
+	if f.ExternalCloudProvider {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
 	f.update(n, s, now)
@@ -125,18 +125,18 @@ func (f *Facts) adopt(n *v1.Node) {
 		n.Annotations = map[string]string{}
 	}
 	n.Annotations[annotationControllerAttach] = "true"
-	f.provide(n)
+	f.annotateNodeIPs(n)
 }
 
-// provide sets the annotation that tells a cloud controller manager the configured addresses.
-func (f *Facts) provide(n *v1.Node) {
+// annotateNodeIPs sets the annotation that tells a cloud controller manager the configured addresses.
+func (f *Facts) annotateNodeIPs(n *v1.Node) {
 	var given []string
 	for _, ip := range f.NodeIPs {
 		if !ip.IsUnspecified() {
 			given = append(given, ip.String())
 		}
 	}
-	if !f.Cloud || len(given) == 0 {
+	if !f.ExternalCloudProvider || len(given) == 0 {
 		delete(n.Annotations, annotationProvidedNodeIP)
 		return
 	}
@@ -150,44 +150,44 @@ func (f *Facts) provide(n *v1.Node) {
 // not know (extended ones): others write their capacity, and all of it is allocatable.
 func (f *Facts) update(n *v1.Node, s State, now metav1.Time) {
 	st := &n.Status
-	f.provide(n)
+	f.annotateNodeIPs(n)
 	st.Addresses = f.addresses(st.Addresses, s.Addresses)
-	st.Capacity = withOthers(f.Capacity, st.Capacity)
-	maps.Copy(st.Capacity, s.Devices)
-	st.Allocatable = withOthers(f.Allocatable, st.Capacity)
-	maps.Copy(st.Allocatable, s.UsableDevices)
+	st.Capacity = withForeignResources(f.Capacity, st.Capacity)
+	maps.Copy(st.Capacity, s.DeviceCapacity)
+	st.Allocatable = withForeignResources(f.Allocatable, st.Capacity)
+	maps.Copy(st.Allocatable, s.DeviceAllocatable)
 	st.NodeInfo = f.System
 	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
 	st.DaemonEndpoints = v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: f.Port}}
 	st.Images = s.Images
 	st.VolumesInUse = s.VolumesInUse
-	st.RuntimeHandlers = f.Handlers
+	st.RuntimeHandlers = f.RuntimeHandlers
 	strict := f.StrictGroups
-	st.DeclaredFeatures = f.Declared
+	st.DeclaredFeatures = f.DeclaredFeatures
 	st.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &strict}
 	for _, c := range f.conditions(s, st.Capacity) {
 		setCondition(st, c, now)
 	}
 }
 
-// withOthers returns the resources that podd knows, plus those in list that it does not.
-func withOthers(known, list v1.ResourceList) v1.ResourceList {
+// withForeignResources returns the resources that podd knows, plus those in list that it does not.
+func withForeignResources(known, list v1.ResourceList) v1.ResourceList {
 	out := known.DeepCopy()
 	if out == nil {
 		out = v1.ResourceList{}
 	}
 	for name, amount := range list {
-		if _, ok := known[name]; !ok && !native(name) {
+		if _, ok := known[name]; !ok && !isNativeResource(name) {
 			out[name] = amount
 		}
 	}
 	return out
 }
 
-// withoutExtended sets the extended resources of a list to 0.
-func withoutExtended(list v1.ResourceList) {
+// zeroExtendedResources sets the extended resources of a list to 0.
+func zeroExtendedResources(list v1.ResourceList) {
 	for name := range list {
-		if !native(name) {
+		if !isNativeResource(name) {
 			list[name] = *resource.NewQuantity(0, resource.DecimalSI)
 		}
 	}
@@ -198,9 +198,9 @@ func withoutExtended(list v1.ResourceList) {
 // configured, the manager also supplies the IP addresses.
 func (f *Facts) addresses(old []v1.NodeAddress, ips []string) []v1.NodeAddress {
 	switch {
-	case f.Cloud && len(old) > 0:
+	case f.ExternalCloudProvider && len(old) > 0:
 		return old
-	case f.Cloud && len(f.NodeIPs) == 0:
+	case f.ExternalCloudProvider && len(f.NodeIPs) == 0:
 		ips = nil
 	}
 	var out []v1.NodeAddress
@@ -210,8 +210,8 @@ func (f *Facts) addresses(old []v1.NodeAddress, ips []string) []v1.NodeAddress {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: f.Hostname})
 }
 
-// changed reports whether two statuses differ in more than the time of the last heartbeat.
-func changed(a, b *v1.NodeStatus) bool {
+// statusChanged reports whether two statuses differ in more than the time of the last heartbeat.
+func statusChanged(a, b *v1.NodeStatus) bool {
 	return !equality.Semantic.DeepEqual(withoutHeartbeats(a), withoutHeartbeats(b))
 }
 

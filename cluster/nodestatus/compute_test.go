@@ -16,12 +16,12 @@ func TestTheNodeShowsWhatTheMachineAndTheRuntimeHave(t *testing.T) {
 	yes := true
 	f := facts()
 	f.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1800m"), v1.ResourceMemory: resource.MustParse("3Gi")}
-	f.System.KernelVersion, f.Port, f.StrictGroups, f.Declared = "6.1.0", 10250, true, []string{"A", "B"}
-	f.Handlers = []v1.NodeRuntimeHandler{{Name: "kata", Features: &v1.NodeRuntimeHandlerFeatures{UserNamespaces: &yes}}}
+	f.System.KernelVersion, f.Port, f.StrictGroups, f.DeclaredFeatures = "6.1.0", 10250, true, []string{"A", "B"}
+	f.RuntimeHandlers = []v1.NodeRuntimeHandler{{Name: "kata", Features: &v1.NodeRuntimeHandlerFeatures{UserNamespaces: &yes}}}
 	registeringAs(t, &server{}, f, func(b *bed) {
 		images := []v1.ContainerImage{{Names: []string{"web:1"}, SizeBytes: 7}}
 		b.set(State{Images: images, VolumesInUse: []v1.UniqueVolumeName{"csi/v1"}})
-		b.Poke()
+		b.Wake()
 		time.Sleep(time.Second)
 		st := b.node().Status
 		info := f.System
@@ -31,7 +31,7 @@ func TestTheNodeShowsWhatTheMachineAndTheRuntimeHave(t *testing.T) {
 			"port":     {st.DaemonEndpoints.KubeletEndpoint.Port, int32(10250)},
 			"images":   {st.Images, images},
 			"volumes":  {st.VolumesInUse, []v1.UniqueVolumeName{"csi/v1"}},
-			"handlers": {st.RuntimeHandlers, f.Handlers},
+			"handlers": {st.RuntimeHandlers, f.RuntimeHandlers},
 			"features": {st.DeclaredFeatures, []string{"A", "B"}},
 			"groups":   {st.Features, &v1.NodeFeatures{SupplementalGroupsPolicy: &yes}},
 			"cpu":      {[2]string{st.Capacity.Cpu().String(), st.Allocatable.Cpu().String()}, [2]string{"2", "1800m"}},
@@ -66,7 +66,7 @@ func TestTheNodeIsNotReadyForAllReasonsThereAre(t *testing.T) {
 		}
 		registeringAs(t, &server{}, f, func(b *bed) {
 			b.set(State{NotReady: tt.why})
-			b.Poke()
+			b.Wake()
 			time.Sleep(time.Second)
 			if c := b.condition(v1.NodeReady); c.Status != status || c.Reason != reason || c.Message != message {
 				b.t.Errorf("without %v, %v: got %+v, want %s, %q", tt.lacks, tt.why, c, status, message)

@@ -10,7 +10,7 @@ import (
 
 // condition is a condition without its times.
 type condition struct {
-	of              v1.NodeConditionType
+	kind            v1.NodeConditionType
 	status          v1.ConditionStatus
 	reason, message string
 }
@@ -18,9 +18,9 @@ type condition struct {
 // pressure is one of the kubelet's three pressure conditions, with its reasons and messages
 // with and without pressure.
 type pressure struct {
-	of        v1.NodeConditionType
-	yes, no   string // reasons
-	says, not string // messages
+	kind                      v1.NodeConditionType
+	reasonTrue, reasonFalse   string // reasons
+	messageTrue, messageFalse string // messages
 }
 
 var pressures = []pressure{
@@ -36,19 +36,19 @@ func (f *Facts) conditions(s State, capacity v1.ResourceList) []condition {
 	for i, under := range []bool{s.MemoryPressure, s.DiskPressure, s.PIDPressure} {
 		p := pressures[i]
 		if under {
-			out = append(out, condition{p.of, v1.ConditionTrue, p.yes, p.says})
+			out = append(out, condition{p.kind, v1.ConditionTrue, p.reasonTrue, p.messageTrue})
 		} else {
-			out = append(out, condition{p.of, v1.ConditionFalse, p.no, p.not})
+			out = append(out, condition{p.kind, v1.ConditionFalse, p.reasonFalse, p.messageFalse})
 		}
 	}
 	ready := condition{v1.NodeReady, v1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"}
-	if why := notReady(s, capacity); why != "" {
+	if why := notReadyMessage(s, capacity); why != "" {
 		ready = condition{v1.NodeReady, v1.ConditionFalse, "KubeletNotReady", why}
 	}
 	return append(out, ready)
 }
 
-func notReady(s State, capacity v1.ResourceList) string {
+func notReadyMessage(s State, capacity v1.ResourceList) string {
 	var why []string
 	if s.NotReady != nil {
 		why = append(why, s.NotReady.Error())
@@ -71,10 +71,10 @@ func notReady(s State, capacity v1.ResourceList) string {
 // setCondition replaces or adds a condition. The transition time changes only with the status.
 func setCondition(s *v1.NodeStatus, c condition, now metav1.Time) {
 	next := v1.NodeCondition{
-		Type: c.of, Status: c.status, Reason: c.reason, Message: c.message, LastHeartbeatTime: now, LastTransitionTime: now,
+		Type: c.kind, Status: c.status, Reason: c.reason, Message: c.message, LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	for i, old := range s.Conditions {
-		if old.Type != c.of {
+		if old.Type != c.kind {
 			continue
 		}
 		if old.Status == c.status {
@@ -86,8 +86,8 @@ func setCondition(s *v1.NodeStatus, c condition, now metav1.Time) {
 	s.Conditions = append(s.Conditions, next)
 }
 
-// native reports whether a resource is one of Kubernetes' own. Only the node agent sets its
+// isNativeResource reports whether a resource is one of Kubernetes' own. Only the node agent sets its
 // amount.
-func native(name v1.ResourceName) bool {
+func isNativeResource(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }

@@ -21,8 +21,8 @@ func TestTheNodeShowsDevices(t *testing.T) {
 	s.node.Status.Capacity = v1.ResourceList{"example.com/gpu": resource.MustParse("7"), "example.com/other": resource.MustParse("3")}
 	registering(t, s, func(b *bed) {
 		for _, tc := range [][2]string{{"2", "1"}, {"0", "0"}, {"10000", "9999"}} {
-			b.set(State{Devices: list(tc[0]), UsableDevices: list(tc[1])})
-			b.Poke()
+			b.set(State{DeviceCapacity: list(tc[0]), DeviceAllocatable: list(tc[1])})
+			b.Wake()
 			time.Sleep(time.Second)
 			c, a := resource.MustParse(tc[0]), resource.MustParse(tc[1])
 			if got := amounts(b.node(), "example.com/gpu"); got != [2]int64{c.Value(), a.Value()} {
@@ -30,7 +30,7 @@ func TestTheNodeShowsDevices(t *testing.T) {
 			}
 		}
 		b.server.did()
-		b.Poke()
+		b.Wake()
 		time.Sleep(time.Second)
 		b.want("nothing has changed")
 		if got := amounts(b.node(), "example.com/other"); got[0] != 3 {
@@ -44,7 +44,7 @@ func TestAFreshNodeHasNoneOfItsFormerDevices(t *testing.T) {
 	f := Facts{Capacity: v1.ResourceList{"cpu": resource.MustParse("2")}}
 	n := &v1.Node{}
 	n.Status.Capacity = v1.ResourceList{"example.com/gpu": resource.MustParse("7"), "cpu": resource.MustParse("4")}
-	withoutExtended(n.Status.Capacity)
+	zeroExtendedResources(n.Status.Capacity)
 	f.update(n, State{}, metav1.Now())
 	if got := amounts(n, "example.com/gpu"); got[0] != 0 || n.Status.Capacity.Cpu().Value() != 2 {
 		t.Errorf("got %v", n.Status.Capacity)

@@ -23,7 +23,7 @@ func existing() *v1.Node {
 
 // registrar returns one that has not run yet.
 func registrar(s *server, fresh bool) *Registrar {
-	return New(Config{Client: s, Facts: facts(), Register: true, Fresh: fresh, State: func(context.Context) State { return State{} }})
+	return New(Config{Client: s, Facts: facts(), Register: true, ResetExtendedResources: fresh, State: func(context.Context) State { return State{} }})
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -100,7 +100,7 @@ func TestTheNodeIsKnownOnceItIsRegistered(t *testing.T) {
 		if err := r.tryRegister(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := r.Node(); n == nil || n.UID != s.node.UID || n.Labels[v1.LabelHostname] != "node0" || r.Registration() != n {
+		if n := r.Node(); n == nil || n.UID != s.node.UID || n.Labels[v1.LabelHostname] != "node0" || r.LastKnownNode() != n {
 			t.Errorf("%s: got %+v, want %+v", name, n, s.node)
 		}
 	}
@@ -175,8 +175,8 @@ func TestAnOlderVersionOfTheNodeIsNotKept(t *testing.T) {
 		return n
 	}
 	for name, keep := range map[string]func(*Registrar, *v1.Node){
-		"kept":    (*Registrar).Keep,
-		"watched": func(r *Registrar, n *v1.Node) { r.seen([]*v1.Node{n}, nil) },
+		"kept":    (*Registrar).ObserveNode,
+		"watched": func(r *Registrar, n *v1.Node) { r.handleNodeUpdate([]*v1.Node{n}, nil) },
 	} {
 		for _, tt := range []struct {
 			next *v1.Node
@@ -186,9 +186,9 @@ func TestAnOlderVersionOfTheNodeIsNotKept(t *testing.T) {
 			{version("other", "3"), true}, {version("u", ""), true},
 		} {
 			r := New(Config{})
-			r.Keep(version("u", "10"))
+			r.ObserveNode(version("u", "10"))
 			keep(r, tt.next)
-			if got := r.Node() == tt.next; got != tt.want || r.Registration() != r.Node() {
+			if got := r.Node() == tt.next; got != tt.want || r.LastKnownNode() != r.Node() {
 				t.Errorf("%s: %s %q after u 10: kept: got %t, want %t", name, tt.next.UID, tt.next.ResourceVersion, got, tt.want)
 			}
 		}
@@ -206,8 +206,8 @@ func TestWhatTheWatchTellsIsSeenAtOnce(t *testing.T) {
 		}
 		b.server.write(func(*v1.Node) *v1.Node { return nil })
 		synctest.Wait()
-		if b.Node() != nil || b.Registration().Labels["team"] != "a" || b.logs.lines("the Node was deleted") != 1 {
-			b.t.Errorf("deleted: got %+v, before %+v, the log %s", b.Node(), b.Registration(), &b.logs.text)
+		if b.Node() != nil || b.LastKnownNode().Labels["team"] != "a" || b.logs.lines("the Node was deleted") != 1 {
+			b.t.Errorf("deleted: got %+v, before %+v, the log %s", b.Node(), b.LastKnownNode(), &b.logs.text)
 		}
 		b.server.write(func(*v1.Node) *v1.Node { n := existing(); n.Spec.Unschedulable = true; return n })
 		time.Sleep(time.Second)

@@ -36,11 +36,11 @@ type ImagesConfig struct {
 type Images struct {
 	cfg ImagesConfig
 
-	mu    sync.Mutex
-	known []v1.ContainerImage
-	// asked is when podd last asked for known; zero if something has changed since.
-	asked   time.Time
-	failure logonce.Failure
+	mu     sync.Mutex
+	images []v1.ContainerImage
+	// listedAt is when podd last asked for known; zero if something has changed since.
+	listedAt time.Time
+	failure  logonce.Failure
 }
 
 // NewImages returns Images that have not been listed yet.
@@ -51,38 +51,38 @@ func NewImages(cfg ImagesConfig) *Images {
 	return &Images{cfg: cfg}
 }
 
-// Changed reports that an image came or went. It never blocks for long.
-func (i *Images) Changed() {
+// Invalidate reports that an image came or went. It never blocks for long.
+func (i *Images) Invalidate() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.asked = time.Time{}
+	i.listedAt = time.Time{}
 }
 
-// Now returns the images, largest first. If the runtime does not respond, it returns the last
+// Current returns the images, largest first. If the runtime does not respond, it returns the last
 // known ones. It may block for as long as List.
-func (i *Images) Now(ctx context.Context) []v1.ContainerImage {
+func (i *Images) Current(ctx context.Context) []v1.ContainerImage {
 	i.mu.Lock()
-	known, asked := i.known, i.asked
+	known, asked := i.images, i.listedAt
 	began := time.Now()
 	if !asked.IsZero() && began.Sub(asked) < i.cfg.MaxAge {
 		i.mu.Unlock()
 		return known
 	}
-	i.asked = began // changes after this point may be missing
+	i.listedAt = began // changes after this point may be missing
 	i.mu.Unlock()
 	all, err := i.cfg.List(ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err != nil {
-		i.asked = time.Time{}
-		if ctx.Err() == nil && i.failure.New(err) {
+		i.listedAt = time.Time{}
+		if ctx.Err() == nil && i.failure.IsNew(err) {
 			i.cfg.Log.Warn("cannot list the images for the node's status: it shows the last known ones", "error", err)
 		}
-		return i.known
+		return i.images
 	}
-	i.failure.Over()
-	i.known = containerImages(all, i.cfg.Max)
-	return i.known
+	i.failure.Recovered()
+	i.images = containerImages(all, i.cfg.Max)
+	return i.images
 }
 
 // containerImages converts images to the API's type. Their order depends only on the images: an

@@ -34,7 +34,7 @@ func TestTheLargestImagesAreShownWithFiveNames(t *testing.T) {
 		{"none", 0, many, nil},
 		{"no bound", -1, many, []int64{59, 58, 57}},
 	} {
-		got := nodestatus.NewImages(nodestatus.ImagesConfig{Max: c.max, MaxAge: time.Minute, List: func(context.Context) ([]*pod.Image, error) { return c.has, nil }}).Now(t.Context())
+		got := nodestatus.NewImages(nodestatus.ImagesConfig{Max: c.max, MaxAge: time.Minute, List: func(context.Context) ([]*pod.Image, error) { return c.has, nil }}).Current(t.Context())
 		want := c.max
 		if want < 0 {
 			want = len(c.has)
@@ -49,7 +49,7 @@ func TestTheLargestImagesAreShownWithFiveNames(t *testing.T) {
 		}
 	}
 	named := []*pod.Image{{ID: "x", Tags: []string{"t3", "t1", "t2", "t4"}, Digests: []string{"d2", "d1"}}, {ID: "y", Size: 1}}
-	got := nodestatus.NewImages(nodestatus.ImagesConfig{Max: 50, List: func(context.Context) ([]*pod.Image, error) { return named, nil }}).Now(t.Context())
+	got := nodestatus.NewImages(nodestatus.ImagesConfig{Max: 50, List: func(context.Context) ([]*pod.Image, error) { return named, nil }}).Current(t.Context())
 	if want := []string{"d1", "d2", "t1", "t2", "t3"}; len(got) != 2 || !slices.Equal(got[1].Names, want) || len(got[0].Names) != 0 {
 		t.Errorf("got %+v, want the last with %q", got, want)
 	}
@@ -63,27 +63,27 @@ func TestTheRuntimeIsAskedForImagesAfterChangesAndOtherwiseRarely(t *testing.T) 
 			return has, fails
 		}})
 		for range 30 { // five minutes
-			images.Now(t.Context())
+			images.Current(t.Context())
 			time.Sleep(10 * time.Second)
 		}
 		if asked != 1 {
 			t.Errorf("an idle node asked %d times in five minutes", asked)
 		}
 		has = append(has, &pod.Image{ID: "b", Size: 2})
-		images.Now(t.Context())
-		if got := images.Now(t.Context()); len(got) != 2 || asked != 2 {
+		images.Current(t.Context())
+		if got := images.Current(t.Context()); len(got) != 2 || asked != 2 {
 			t.Errorf("another's image after five minutes: got %v, asked %d times", got, asked)
 		}
 		has = has[:1]
-		images.Changed()
-		if got := images.Now(t.Context()); len(got) != 1 || asked != 3 {
+		images.Invalidate()
+		if got := images.Current(t.Context()); len(got) != 1 || asked != 3 {
 			t.Errorf("podd removed one: got %v, asked %d times", got, asked)
 		}
 		fails = errors.New("away")
-		images.Changed()
+		images.Invalidate()
 		var got []v1.ContainerImage
 		for range 3 {
-			got = images.Now(t.Context())
+			got = images.Current(t.Context())
 		}
 		if len(got) != 1 || asked != 6 {
 			t.Errorf("the runtime is away: got %v, asked %d times", got, asked)
@@ -96,7 +96,7 @@ func TestImagesOfOneSizeAreInTheOrderOfTheirIDs(t *testing.T) {
 	before := slices.Clone(has)
 	images := nodestatus.NewImages(nodestatus.ImagesConfig{Max: 3, List: func(context.Context) ([]*pod.Image, error) { return has, nil }})
 	var got []string
-	for _, image := range images.Now(t.Context()) {
+	for _, image := range images.Current(t.Context()) {
 		got = append(got, image.Names...)
 	}
 	if want := []string{"big", "a", "b"}; !slices.Equal(got, want) {
@@ -124,7 +124,7 @@ func TestWhyImagesCannotBeListedIsLoggedOnce(t *testing.T) {
 	} {
 		fails = step.fails
 		for range 3 {
-			images.Now(step.ctx)
+			images.Current(step.ctx)
 		}
 		if got := strings.Count(log.String(), "cannot list the images"); got != step.lines {
 			t.Errorf("%v: got %d lines, want %d: %s", step.fails, got, step.lines, log.String())

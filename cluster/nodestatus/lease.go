@@ -47,16 +47,16 @@ type Lease struct {
 	// last is the Lease as the apiserver stored it; nil if unknown.
 	last    *coordinationv1.Lease
 	failure logonce.Failure
-	// own are the renewal times that this podd may have written to the Lease: the last one
+	// ownRenewTimes are the renewal times that this podd may have written to the Lease: the last one
 	// stored, and later ones that may have been stored. It is empty before the first.
-	own []time.Time
-	// foreign is the last renewal time that this podd did not write. consecutiveOwnRenewals
+	ownRenewTimes []time.Time
+	// foreignRenewTime is the last renewal time that this podd did not write. consecutiveOwnRenewals
 	// counts podd's renewals since.
-	foreign                time.Time
+	foreignRenewTime       time.Time
 	consecutiveOwnRenewals int
 
-	mu    sync.Mutex
-	rival time.Time // guarded by mu: since when another agent renews the Lease; zero for none
+	mu         sync.Mutex
+	rivalSince time.Time // guarded by mu: since when another agent renews the Lease; zero for none
 }
 
 // NewLease returns a Lease; nothing is requested before Run.
@@ -67,41 +67,41 @@ func NewLease(cfg LeaseConfig) *Lease {
 	return &Lease{cfg: cfg}
 }
 
-// maxAttempts bounds the length of own to the attempts of some hours.
-const maxAttempts = 1000
+// maxOwnRenewTimes bounds the length of own to the attempts of some hours.
+const maxOwnRenewTimes = 1000
 
 // Problems returns a problem if another agent renews this node's Lease, too.
 func (l *Lease) Problems() []pod.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rival.IsZero() {
+	if l.rivalSince.IsZero() {
 		return nil
 	}
-	return []pod.Problem{{Origin: "node " + l.cfg.Name, Message: rivalMessage, Since: l.rival}}
+	return []pod.Problem{{Origin: "node " + l.cfg.Name, Message: rivalMessage, Since: l.rivalSince}}
 }
 
 const rivalMessage = "another agent uses the name of this node: both renew its lease and run its pods, and the cluster sees now one of them, now the other; " +
 	"stop one of them, or give it another name (--hostname-override) and credentials of its own"
 
-// met compares the Lease that was read with what this podd has written. A foreign renewal time
+// detectRival compares the Lease that was read with what this podd has written. A foreign renewal time
 // must be seen twice before it counts: a restored backup of the cluster has an old one.
-func (l *Lease) met(read *coordinationv1.Lease) {
-	if len(l.own) == 0 || read.Spec.RenewTime == nil {
+func (l *Lease) detectRival(read *coordinationv1.Lease) {
+	if len(l.ownRenewTimes) == 0 || read.Spec.RenewTime == nil {
 		return
 	}
 	at := read.Spec.RenewTime.Time
-	if slices.ContainsFunc(l.own, at.Equal) {
+	if slices.ContainsFunc(l.ownRenewTimes, at.Equal) {
 		return
 	}
 	l.consecutiveOwnRenewals = 0
-	before := l.foreign
-	if l.foreign = at; before.IsZero() || before.Equal(at) {
+	before := l.foreignRenewTime
+	if l.foreignRenewTime = at; before.IsZero() || before.Equal(at) {
 		return
 	}
 	l.mu.Lock()
-	first := l.rival.IsZero()
+	first := l.rivalSince.IsZero()
 	if first {
-		l.rival = time.Now()
+		l.rivalSince = time.Now()
 	}
 	l.mu.Unlock()
 	if first {
@@ -109,16 +109,16 @@ func (l *Lease) met(read *coordinationv1.Lease) {
 	}
 }
 
-// stored records that the apiserver has stored the newest renewal.
-func (l *Lease) stored() {
-	l.own = l.own[len(l.own)-1:]
+// renewalStored records that the apiserver has stored the newest renewal.
+func (l *Lease) renewalStored() {
+	l.ownRenewTimes = l.ownRenewTimes[len(l.ownRenewTimes)-1:]
 	if l.consecutiveOwnRenewals++; l.consecutiveOwnRenewals <= 4 { // four renewals are the lease's whole duration
 		return
 	}
-	l.foreign = time.Time{}
+	l.foreignRenewTime = time.Time{}
 	l.mu.Lock()
-	gone := !l.rival.IsZero()
-	l.rival = time.Time{}
+	gone := !l.rivalSince.IsZero()
+	l.rivalSince = time.Time{}
 	l.mu.Unlock()
 	if gone {
 		l.cfg.Log.Info("no other agent uses the name of this node any longer", "node", l.cfg.Name)
@@ -136,7 +136,7 @@ const leaseRetry = 200 * time.Millisecond
 // Run renews the Lease until ctx ends.
 func (l *Lease) Run(ctx context.Context) error {
 	every := l.cfg.Duration / 4
-	retry, delay := wake.Backoff{First: leaseRetry, Last: every}, time.Duration(0)
+	retry, delay := wake.Backoff{Initial: leaseRetry, Max: every}, time.Duration(0)
 	for {
 		wait := every
 		if err := l.renew(ctx); err != nil {
@@ -146,11 +146,11 @@ func (l *Lease) Run(ctx context.Context) error {
 			delay = retry.Next(delay)
 			wait = delay
 			if !errors.Is(err, errNoNode) {
-				l.failed(err)
+				l.logFailure(err)
 			}
 		} else {
 			delay = 0
-			l.renewed()
+			l.logRecovery()
 		}
 		if !wake.Sleep(ctx, wait) {
 			return ctx.Err()
@@ -158,14 +158,14 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
-func (l *Lease) failed(err error) {
-	if l.failure.New(err) {
+func (l *Lease) logFailure(err error) {
+	if l.failure.IsNew(err) {
 		l.cfg.Log.Warn("cannot renew the node's lease: the cluster will consider this node dead", "after", l.cfg.Duration, "error", err)
 	}
 }
 
-func (l *Lease) renewed() {
-	if l.failure.Over() {
+func (l *Lease) logRecovery() {
+	if l.failure.Recovered() {
 		l.cfg.Log.Info("the node's lease is renewed again")
 	}
 }
@@ -189,9 +189,9 @@ func (l *Lease) tryRenew(ctx context.Context) (err error) {
 				l.last = nil
 				return errNoNode
 			}
-			l.last, err = l.cfg.Client.CreateLease(ctx, l.next(nil))
+			l.last, err = l.cfg.Client.CreateLease(ctx, l.nextLease(nil))
 			if err == nil {
-				l.stored()
+				l.renewalStored()
 				return nil
 			}
 		}
@@ -199,21 +199,21 @@ func (l *Lease) tryRenew(ctx context.Context) (err error) {
 			l.last = nil
 			return fmt.Errorf("get or create the node's lease: %w", err)
 		}
-		l.met(l.last)
+		l.detectRival(l.last)
 	}
-	l.last, err = l.cfg.Client.UpdateLease(ctx, l.next(l.last))
+	l.last, err = l.cfg.Client.UpdateLease(ctx, l.nextLease(l.last))
 	if err != nil {
 		l.last = nil
 		return fmt.Errorf("renew the node's lease: %w", err)
 	}
-	l.stored()
+	l.renewalStored()
 	return nil
 }
 
-// next returns the Lease to write. Its renewal time never goes back, even if the clock is set
+// nextLease returns the Lease to write. Its renewal time never goes back, even if the clock is set
 // back. The node lifecycle controller counts a Lease as renewed only if its time is later than
 // before, and a node as dead if its Lease is not renewed.
-func (l *Lease) next(last *coordinationv1.Lease) *coordinationv1.Lease {
+func (l *Lease) nextLease(last *coordinationv1.Lease) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.cfg.Name, Namespace: v1.NamespaceNodeLease}}
 	if last != nil {
 		out = last.DeepCopy()
@@ -222,7 +222,7 @@ func (l *Lease) next(last *coordinationv1.Lease) *coordinationv1.Lease {
 	if out.Spec.RenewTime != nil && !out.Spec.RenewTime.Before(&now) {
 		now.Time = out.Spec.RenewTime.Add(time.Microsecond)
 	}
-	l.own = append(l.own[max(0, len(l.own)-maxAttempts):], now.Time)
+	l.ownRenewTimes = append(l.ownRenewTimes[max(0, len(l.ownRenewTimes)-maxOwnRenewTimes):], now.Time)
 	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds, out.Spec.RenewTime = &l.cfg.Name, &seconds, &now
 	if node := l.cfg.Node(); node != nil {
 		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}

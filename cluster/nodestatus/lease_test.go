@@ -198,7 +198,7 @@ func TestALeaseIsRenewedAlsoWhenTheClockIsSetBack(t *testing.T) {
 		}
 		ahead := metav1.NewMicroTime(renewed().Add(time.Hour)) // what it would have been
 		l.last = l.last.DeepCopy()
-		l.last.Spec.RenewTime, s.lease, l.own = &ahead, l.last, []time.Time{ahead.Time}
+		l.last.Spec.RenewTime, s.lease, l.ownRenewTimes = &ahead, l.last, []time.Time{ahead.Time}
 		last := ahead
 		for range 5 {
 			time.Sleep(10 * time.Second)

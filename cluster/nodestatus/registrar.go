@@ -35,17 +35,17 @@ type Config struct {
 	Facts  Facts
 	// State is called before each status. It may block for seconds.
 	State func(ctx context.Context) State
-	// Event records an event about the node. eventType is v1's Normal or Warning.
-	Event func(eventType, reason, message string)
-	// Seen is called with newer versions of the Node, in order, and always with the newest.
+	// RecordEvent records an event about the node. eventType is v1's Normal or Warning.
+	RecordEvent func(eventType, reason, message string)
+	// OnNodeUpdate is called with newer versions of the Node, in order, and always with the newest.
 	// They are read-only. Seen may be nil, and may call the Registrar. It must not block: it
 	// delays the next version.
-	Seen func(node *v1.Node)
+	OnNodeUpdate func(node *v1.Node)
 	// Register is registerNode. Without it podd maintains an existing Node but creates none.
 	Register bool
-	// Fresh says that podd does not know what the node had before. Extended resources of an
+	// ResetExtendedResources says that podd does not know what the node had before. Extended resources of an
 	// existing Node are then set to 0, as in the kubelet: their device plugins may be gone.
-	Fresh bool
+	ResetExtendedResources bool
 	// UpdateFrequency is the time between computations of the state (nodeStatusUpdateFrequency,
 	// 10 s). ReportFrequency is the time between reports of an unchanged state
 	// (nodeStatusReportFrequency, 5 min).
@@ -64,18 +64,18 @@ type Registrar struct {
 
 	mu   sync.Mutex
 	node *v1.Node // the newest version seen; nil for none
-	// registration is the last version of node that was not nil.
-	registration *v1.Node
-	// unseen is the version that Seen must still get. passing is set while a goroutine calls
+	// lastKnown is the last version of node that was not nil.
+	lastKnown *v1.Node
+	// undelivered is the version that Seen must still get. passing is set while a goroutine calls
 	// Seen.
-	unseen  *v1.Node
-	passing bool
+	undelivered *v1.Node
+	delivering  bool
 
 	// The rest belongs to Run.
-	reported time.Time     // when the status was last sent
-	delay    time.Duration // shifts the next report, so that nodes do not report together
-	failure  logonce.Failure
-	rebooted bool // the reboot event was recorded
+	lastReport     time.Time     // when the status was last sent
+	reportJitter   time.Duration // shifts the next report, so that nodes do not report together
+	failure        logonce.Failure
+	rebootRecorded bool // the reboot event was recorded
 }
 
 // New returns a Registrar; nothing is requested before Run.
@@ -93,19 +93,19 @@ func (r *Registrar) Node() *v1.Node {
 	return r.node
 }
 
-// Registration returns the Node as it was last seen, even if somebody has deleted it since. It
+// LastKnownNode returns the Node as it was last seen, even if somebody has deleted it since. It
 // is nil before the registration. It is read-only.
-func (r *Registrar) Registration() *v1.Node {
+func (r *Registrar) LastKnownNode() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.registration
+	return r.lastKnown
 }
 
 // Registered returns a channel that is closed once the Node has been registered.
 func (r *Registrar) Registered() <-chan struct{} { return r.registered }
 
-// Poke makes Run compute the state now. It never blocks.
-func (r *Registrar) Poke() {
+// Wake makes Run compute the state now. It never blocks.
+func (r *Registrar) Wake() {
 	r.poke.Notify()
 }
 
@@ -117,7 +117,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 	close(r.registered)
 	var follower sync.WaitGroup
 	defer follower.Wait()
-	follower.Go(func() { r.cfg.Client.FollowNode(ctx, r.cfg.Facts.Name, r.seen) })
+	follower.Go(func() { r.cfg.Client.FollowNode(ctx, r.cfg.Facts.Name, r.handleNodeUpdate) })
 	for {
 		r.sync(ctx)
 		if !wake.Until(ctx, r.poke, time.Now().Add(r.cfg.UpdateFrequency)) {
@@ -126,21 +126,21 @@ func (r *Registrar) Run(ctx context.Context) error {
 	}
 }
 
-// registerAgain is the time between attempts to register. It is the kubelet's.
-var registerAgain = wake.Backoff{First: 200 * time.Millisecond, Last: 7 * time.Second}
+// registerBackoff is the time between attempts to register. It is the kubelet's.
+var registerBackoff = wake.Backoff{Initial: 200 * time.Millisecond, Max: 7 * time.Second}
 
 // register creates the Node or adopts the existing one. It returns once that has succeeded.
 func (r *Registrar) register(ctx context.Context) error {
-	for wait := registerAgain.First; ; wait = registerAgain.Next(wait) {
+	for wait := registerBackoff.Initial; ; wait = registerBackoff.Next(wait) {
 		err := r.tryRegister(ctx)
 		if err == nil {
-			r.failure.Over()
+			r.failure.Recovered()
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.failed("cannot register this node with the apiserver: trying again", err)
+		r.logFailure("cannot register this node with the apiserver: trying again", err)
 		if !wake.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
@@ -153,8 +153,8 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		created, err := r.cfg.Client.CreateNode(ctx, r.cfg.Facts.newNode(r.cfg.State(ctx), metav1.Now()))
 		if err == nil {
 			r.log.Info("node registered", "node", created.Name)
-			r.Keep(created)
-			r.sent()
+			r.ObserveNode(created)
+			r.statusReported()
 			return nil
 		}
 		switch {
@@ -174,9 +174,9 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	}
 	next := existing.DeepCopy()
 	r.cfg.Facts.adopt(next)
-	if r.cfg.Fresh {
-		withoutExtended(next.Status.Capacity)
-		withoutExtended(next.Status.Allocatable)
+	if r.cfg.ResetExtendedResources {
+		zeroExtendedResources(next.Status.Capacity)
+		zeroExtendedResources(next.Status.Allocatable)
 	}
 	if !equality.Semantic.DeepEqual(existing, next) {
 		if next, err = r.patch(ctx, existing, next); err != nil {
@@ -184,7 +184,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		}
 	}
 	r.log.Info("node was registered before", "node", next.Name)
-	r.Keep(next)
+	r.ObserveNode(next)
 	return nil
 }
 
@@ -196,37 +196,37 @@ func (r *Registrar) patch(ctx context.Context, from, to *v1.Node) (*v1.Node, err
 	return r.cfg.Client.PatchNode(ctx, from.Name, patch, "status")
 }
 
-// Keep records a version of the Node, unless a newer one is known. It does not block.
-func (r *Registrar) Keep(n *v1.Node) {
+// ObserveNode records a version of the Node, unless a newer one is known. It does not block.
+func (r *Registrar) ObserveNode(n *v1.Node) {
 	r.mu.Lock()
 	if r.node == nil || newer(n, r.node) {
 		r.setLocked(n)
 	}
 	r.mu.Unlock()
-	r.passUnseen()
+	r.deliverNode()
 }
 
-func (r *Registrar) setLocked(n *v1.Node) { r.node, r.registration, r.unseen = n, n, n }
+func (r *Registrar) setLocked(n *v1.Node) { r.node, r.lastKnown, r.undelivered = n, n, n }
 
-// passUnseen passes the newest version to Seen. If another goroutine already does so, this one
+// deliverNode passes the newest version to Seen. If another goroutine already does so, this one
 // leaves it to that goroutine. Versions thus keep their order without a lock held over the
 // call.
-func (r *Registrar) passUnseen() {
+func (r *Registrar) deliverNode() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.passing {
+	if r.delivering {
 		return
 	}
-	r.passing = true
-	for n := r.unseen; n != nil; n = r.unseen {
-		r.unseen = nil
-		if r.cfg.Seen != nil {
+	r.delivering = true
+	for n := r.undelivered; n != nil; n = r.undelivered {
+		r.undelivered = nil
+		if r.cfg.OnNodeUpdate != nil {
 			r.mu.Unlock()
-			r.cfg.Seen(n)
+			r.cfg.OnNodeUpdate(n)
 			r.mu.Lock()
 		}
 	}
-	r.passing = false
+	r.delivering = false
 }
 
 // newer reports whether a is a different Node from b, or not an older version of it.
@@ -235,8 +235,8 @@ func newer(a, b *v1.Node) bool {
 	return a.UID != b.UID || err != nil || order >= 0
 }
 
-// seen takes the updates from FollowNode.
-func (r *Registrar) seen(nodes []*v1.Node, err error) {
+// handleNodeUpdate takes the updates from FollowNode.
+func (r *Registrar) handleNodeUpdate(nodes []*v1.Node, err error) {
 	if err != nil {
 		return // the pods' source reports that the apiserver does not respond
 	}
@@ -250,7 +250,7 @@ func (r *Registrar) seen(nodes []*v1.Node, err error) {
 	}
 	now, gone := r.node, old != nil && len(nodes) == 0
 	r.mu.Unlock()
-	r.passUnseen()
+	r.deliverNode()
 	switch {
 	case gone:
 		r.log.Warn("the Node was deleted: its pods are being deleted by the cluster; restart podd to register this node again", "node", r.cfg.Facts.Name)
@@ -263,22 +263,22 @@ func (r *Registrar) seen(nodes []*v1.Node, err error) {
 	}
 	// Somebody else may have written the status: the cluster sets Unknown on a node that has
 	// not renewed its lease.
-	r.Poke()
+	r.Wake()
 }
 
 func (r *Registrar) event(reason string) {
-	r.cfg.Event(v1.EventTypeNormal, reason, "Node "+r.cfg.Facts.Name+" status is now: "+reason)
+	r.cfg.RecordEvent(v1.EventTypeNormal, reason, "Node "+r.cfg.Facts.Name+" status is now: "+reason)
 }
 
-// tellReboot records one event, in the kubelet's words, if the machine has booted since the
+// recordReboot records one event, in the kubelet's words, if the machine has booted since the
 // Node's status was last written.
-func (r *Registrar) tellReboot(before string) {
+func (r *Registrar) recordReboot(before string) {
 	now := r.cfg.Facts.System.BootID
-	if r.rebooted || before == "" || before == now {
+	if r.rebootRecorded || before == "" || before == now {
 		return
 	}
-	r.rebooted = true
-	r.cfg.Event(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", r.cfg.Facts.Name, now))
+	r.rebootRecorded = true
+	r.cfg.RecordEvent(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", r.cfg.Facts.Name, now))
 }
 
 // sync sends the status if it has changed, or if the last report is old enough.
@@ -287,42 +287,42 @@ func (r *Registrar) sync(ctx context.Context) {
 	if base == nil {
 		return
 	}
-	r.tellReboot(base.Status.NodeInfo.BootID)
+	r.recordReboot(base.Status.NodeInfo.BootID)
 	next := base.DeepCopy()
 	r.cfg.Facts.update(next, r.cfg.State(ctx), metav1.Now())
-	differs := changed(&base.Status, &next.Status)
-	if !differs && time.Since(r.reported) < r.cfg.ReportFrequency+r.delay {
+	differs := statusChanged(&base.Status, &next.Status)
+	if !differs && time.Since(r.lastReport) < r.cfg.ReportFrequency+r.reportJitter {
 		return
 	}
 	stored, err := r.patch(ctx, base, next)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.failed("cannot send the node's status to the apiserver: trying again", err)
+			r.logFailure("cannot send the node's status to the apiserver: trying again", err)
 		}
 		return
 	}
-	if r.failure.Over() {
+	if r.failure.Recovered() {
 		r.log.Info("the node's status is sent again")
 	}
-	r.Keep(stored)
-	r.sent()
+	r.ObserveNode(stored)
+	r.statusReported()
 	if !differs {
-		r.delay = 0
+		r.reportJitter = 0
 	}
 	for _, reason := range transitions(&base.Status, &stored.Status) {
 		r.event(reason)
 	}
 }
 
-// sent records that the status was sent. An unchanged status is next reported between half and
+// statusReported records that the status was sent. An unchanged status is next reported between half and
 // one and a half times the frequency later.
-func (r *Registrar) sent() {
-	r.reported = time.Now()
-	r.delay = time.Duration((rand.Float64() - 0.5) * float64(r.cfg.ReportFrequency))
+func (r *Registrar) statusReported() {
+	r.lastReport = time.Now()
+	r.reportJitter = time.Duration((rand.Float64() - 0.5) * float64(r.cfg.ReportFrequency))
 }
 
-func (r *Registrar) failed(what string, err error) {
-	if r.failure.New(err) {
+func (r *Registrar) logFailure(what string, err error) {
+	if r.failure.IsNew(err) {
 		r.log.Warn(what, "node", r.cfg.Facts.Name, "error", fmt.Sprint(err))
 	}
 }

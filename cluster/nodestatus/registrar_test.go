@@ -53,7 +53,7 @@ func TestAChangeOfReadinessIsToldAtTheNextLookAndAtOnceWhenPoked(t *testing.T) {
 			b.t.Errorf("got %+v", c)
 		}
 		b.set(State{})
-		b.Poke()
+		b.Wake()
 		time.Sleep(time.Second)
 		b.want("poked", "patch status")
 		if want := []string{"NodeHasInsufficientMemory", "NodeNotReady", "NodeHasSufficientMemory", "NodeReady"}; !slices.Equal(b.happened(), want) {
@@ -80,7 +80,7 @@ func TestPressuresAreToldInTheKubeletsWords(t *testing.T) {
 				says   string
 			}{{State{}, v1.ConditionFalse, c.no}, {c.under, v1.ConditionTrue, c.yes}, {State{}, v1.ConditionFalse, c.no}} {
 				b.set(under.state)
-				b.Poke()
+				b.Wake()
 				time.Sleep(time.Second)
 				if got := b.condition(c.of); got.Status != under.status || got.Reason+": "+got.Message != under.says {
 					b.t.Errorf("got %+v, want %s, %s", got, under.status, under.says)
@@ -221,7 +221,7 @@ func TestRegistrationWaitsForAnApiserverThatIsAway(t *testing.T) {
 		b.server.mu.Lock()
 		b.server.away = false
 		b.server.mu.Unlock()
-		time.Sleep(registerAgain.Last + time.Second)
+		time.Sleep(registerBackoff.Max + time.Second)
 		b.want("back", "create")
 	})
 }
@@ -247,7 +247,7 @@ func TestSeenIsCalledWithoutALock(t *testing.T) {
 		var r *Registrar
 		var seen []int
 		var calls atomic.Int32
-		r = New(Config{Seen: func(n *v1.Node) {
+		r = New(Config{OnNodeUpdate: func(n *v1.Node) {
 			if now := r.Node(); newer(n, now) && n != now {
 				t.Errorf("version %s is seen before it is kept", n.ResourceVersion)
 			}
@@ -263,14 +263,14 @@ func TestSeenIsCalledWithoutALock(t *testing.T) {
 		for n := 1; n <= 100; n++ {
 			all.Go(func() {
 				time.Sleep(time.Duration(n) * 100 * time.Millisecond)
-				r.Keep(version(n))
+				r.ObserveNode(version(n))
 			})
 		}
 		all.Wait()
 		if !slices.IsSorted(seen) || seen[len(seen)-1] != 100 {
 			t.Errorf("got the versions %v, want them in order up to the newest", seen)
 		}
-		r.Keep(version(101))
+		r.ObserveNode(version(101))
 		if got := seen[len(seen)-1]; got != 101 {
 			t.Errorf("later: got the version %d, want 101", got)
 		}

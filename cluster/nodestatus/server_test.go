@@ -256,9 +256,9 @@ func registeringAs(t *testing.T, s *server, of Facts, run func(b *bed)) {
 		b.Registrar = New(Config{
 			Log:    slog.New(slog.NewTextHandler(&b.logs, nil)),
 			Client: s, Facts: of, Register: true, UpdateFrequency: 10 * time.Second, ReportFrequency: 5 * time.Minute,
-			State: func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
-			Seen:  func(n *v1.Node) { b.mu.Lock(); defer b.mu.Unlock(); b.newest = n },
-			Event: func(eventType, reason, message string) {
+			State:        func(context.Context) State { b.mu.Lock(); defer b.mu.Unlock(); return b.state },
+			OnNodeUpdate: func(n *v1.Node) { b.mu.Lock(); defer b.mu.Unlock(); b.newest = n },
+			RecordEvent: func(eventType, reason, message string) {
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				b.events, b.said = append(b.events, reason), append(b.said, eventType+": "+message)
@@ -272,7 +272,7 @@ func registeringAs(t *testing.T, s *server, of Facts, run func(b *bed)) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: got %v, want %v", err, context.Canceled)
 		}
-		if b.Registration() == nil && isClosed(b.Registered()) {
+		if b.LastKnownNode() == nil && isClosed(b.Registered()) {
 			t.Error("it says that it is registered, and is not")
 		}
 		s.mu.Lock()

@@ -24,9 +24,9 @@ import (
 	"podd/internal/wake"
 )
 
-// DriversClient reads and writes the cluster's objects about this node's drivers. Its methods
+// CSINodeClient reads and writes the cluster's objects about this node's drivers. Its methods
 // block until the apiserver has answered.
-type DriversClient interface {
+type CSINodeClient interface {
 	CSINode(ctx context.Context, name string) (*storagev1.CSINode, error)
 	CreateCSINode(ctx context.Context, n *storagev1.CSINode) error
 	// UpdateCSINode fails with 409 if the object has changed meanwhile.
@@ -41,62 +41,62 @@ type DriversClient interface {
 // annotationNodeID holds the node's IDs by driver name, as a JSON object.
 const annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 
-// syncAgain is the time between attempts.
-var syncAgain = wake.Backoff{First: 500 * time.Millisecond, Last: 2 * time.Minute}
+// syncBackoff is the time between attempts.
+var syncBackoff = wake.Backoff{Initial: 500 * time.Millisecond, Max: 2 * time.Minute}
 
-// DriversConfig configures Drivers.
-type DriversConfig struct {
-	Client DriversClient
+// CSINodeConfig configures Drivers.
+type CSINodeConfig struct {
+	Client CSINodeClient
 	// Node is the Node's name.
 	Node string
 	// Registered returns the registered drivers, sorted by name. It must not block.
 	Registered func() []pod.CSIDriver
-	// Refresh asks a registered driver again how many volumes can be attached. If that has
+	// RefreshAttachLimit asks a registered driver again how many volumes can be attached. If that has
 	// changed, Registered returns the new value and Changed is called. It may block.
-	Refresh func(ctx context.Context, driver string) error
-	Log     *slog.Logger
+	RefreshAttachLimit func(ctx context.Context, driver string) error
+	Log                *slog.Logger
 }
 
-// Drivers shows the cluster which CSI drivers are registered: in the CSINode, and in the Node's
+// CSINodeUpdater shows the cluster which CSI drivers are registered: in the CSINode, and in the Node's
 // annotation and labels. It keeps entries of drivers that podd does not know: just after podd
-// starts, they have not registered yet. Create it with NewDrivers, and Run it once.
-type Drivers struct {
-	cfg  DriversConfig
+// starts, they have not registered yet. Create it with NewCSINodeUpdater, and Run it once.
+type CSINodeUpdater struct {
+	cfg  CSINodeConfig
 	poke wake.Signal
 
 	// The rest belongs to Run. known are the drivers that have been registered. limits has a
 	// function for each that stops following its limit. failure is the last error.
-	known   map[string]bool
-	limits  map[string]context.CancelFunc
-	failure logonce.Failure
+	everRegistered map[string]bool
+	limitPollers   map[string]context.CancelFunc
+	failure        logonce.Failure
 }
 
-// NewDrivers returns Drivers. Nothing is requested before Run.
-func NewDrivers(cfg DriversConfig) *Drivers {
-	return &Drivers{cfg: cfg, poke: wake.New(), known: map[string]bool{}, limits: map[string]context.CancelFunc{}}
+// NewCSINodeUpdater returns Drivers. Nothing is requested before Run.
+func NewCSINodeUpdater(cfg CSINodeConfig) *CSINodeUpdater {
+	return &CSINodeUpdater{cfg: cfg, poke: wake.New(), everRegistered: map[string]bool{}, limitPollers: map[string]context.CancelFunc{}}
 }
 
 // Changed reports that the registered drivers have changed. It does not block.
-func (d *Drivers) Changed() {
+func (d *CSINodeUpdater) Changed() {
 	d.poke.Notify()
 }
 
 // Run keeps the cluster's objects up to date until ctx ends. The Node must exist.
-func (d *Drivers) Run(ctx context.Context) error {
+func (d *CSINodeUpdater) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for delay := time.Duration(0); ; {
-		d.followLimits(ctx, &work)
+		d.syncLimitPollers(ctx, &work)
 		err := d.sync(ctx)
 		var retry time.Time
 		if err != nil {
-			delay = syncAgain.Next(delay)
+			delay = syncBackoff.Next(delay)
 			retry = time.Now().Add(delay)
 		} else {
 			delay = 0
 		}
 		if ctx.Err() == nil {
-			d.tell(err)
+			d.logFailure(err)
 		}
 		if !wake.Until(ctx, d.poke, retry) {
 			return ctx.Err()
@@ -104,18 +104,18 @@ func (d *Drivers) Run(ctx context.Context) error {
 	}
 }
 
-func (d *Drivers) tell(err error) {
-	if d.failure.New(err) {
+func (d *CSINodeUpdater) logFailure(err error) {
+	if d.failure.IsNew(err) {
 		d.cfg.Log.Warn("cannot show the cluster this node's CSI drivers: trying again", "error", err)
 	}
 }
 
 // sync writes the differences. It adds a driver to the CSINode, where the scheduler finds it,
 // only after the driver's ID and topology are in the Node.
-func (d *Drivers) sync(ctx context.Context) error {
+func (d *CSINodeUpdater) sync(ctx context.Context) error {
 	registered := d.cfg.Registered()
 	for i := range registered {
-		d.known[registered[i].Name] = true
+		d.everRegistered[registered[i].Name] = true
 	}
 	node, err := d.cfg.Client.Node(ctx, d.cfg.Node)
 	if err != nil {
@@ -158,12 +158,12 @@ func withoutCollisions(node *v1.Node, all []pod.CSIDriver) (rest []pod.CSIDriver
 }
 
 // stale reports whether a driver was registered and no longer is.
-func (d *Drivers) stale(name string, registered []pod.CSIDriver) bool {
-	return d.known[name] && !slices.ContainsFunc(registered, func(r pod.CSIDriver) bool { return r.Name == name })
+func (d *CSINodeUpdater) stale(name string, registered []pod.CSIDriver) bool {
+	return d.everRegistered[name] && !slices.ContainsFunc(registered, func(r pod.CSIDriver) bool { return r.Name == name })
 }
 
 // nodePatch returns the patch of the Node's annotation and labels, or nil if nothing changes.
-func (d *Drivers) nodePatch(node *v1.Node, registered []pod.CSIDriver) ([]byte, error) {
+func (d *CSINodeUpdater) nodePatch(node *v1.Node, registered []pod.CSIDriver) ([]byte, error) {
 	ids := map[string]string{}
 	before := node.Annotations[annotationNodeID]
 	if before != "" {
@@ -201,7 +201,7 @@ func (d *Drivers) nodePatch(node *v1.Node, registered []pod.CSIDriver) ([]byte, 
 	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
-func (d *Drivers) syncCSINode(ctx context.Context, node *v1.Node, registered []pod.CSIDriver) error {
+func (d *CSINodeUpdater) syncCSINode(ctx context.Context, node *v1.Node, registered []pod.CSIDriver) error {
 	old, err := d.cfg.Client.CSINode(ctx, d.cfg.Node)
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
@@ -229,10 +229,10 @@ func (d *Drivers) syncCSINode(ctx context.Context, node *v1.Node, registered []p
 }
 
 // csiNodeDrivers returns the drivers for the CSINode, sorted by name.
-func (d *Drivers) csiNodeDrivers(old []storagev1.CSINodeDriver, registered []pod.CSIDriver) []storagev1.CSINodeDriver {
+func (d *CSINodeUpdater) csiNodeDrivers(old []storagev1.CSINodeDriver, registered []pod.CSIDriver) []storagev1.CSINodeDriver {
 	next := []storagev1.CSINodeDriver{} // required by the API, even if empty
 	for _, driver := range old {
-		if !d.known[driver.Name] {
+		if !d.everRegistered[driver.Name] {
 			next = append(next, driver)
 		}
 	}

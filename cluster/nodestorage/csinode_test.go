@@ -109,10 +109,10 @@ func (c *cluster) shows() string {
 	return strings.Join(all, " ") + " " + c.node.Annotations[annotationNodeID] + " " + c.node.Labels["zone"]
 }
 
-func running(t *testing.T, c *cluster, run func(d *Drivers, set func(...pod.CSIDriver))) {
+func running(t *testing.T, c *cluster, run func(d *CSINodeUpdater, set func(...pod.CSIDriver))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDrivers(DriversConfig{Client: c, Node: "n", Registered: c.registered, Refresh: c.refresh, Log: slog.New(slog.DiscardHandler)})
+		d := NewCSINodeUpdater(CSINodeConfig{Client: c, Node: "n", Registered: c.registered, RefreshAttachLimit: c.refresh, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- d.Run(ctx) }()
@@ -133,7 +133,7 @@ func newCluster() *cluster {
 
 func TestTheClusterKnowsTheRegisteredDrivers(t *testing.T) {
 	c := newCluster()
-	running(t, c, func(_ *Drivers, set func(...pod.CSIDriver)) {
+	running(t, c, func(_ *CSINodeUpdater, set func(...pod.CSIDriver)) {
 		want := func(when, want string) {
 			t.Helper()
 			if got := c.shows(); got != want {
@@ -166,7 +166,7 @@ func TestDriversThatHaveNotRegisteredYetStayKnown(t *testing.T) {
 	c := newCluster()
 	c.node.Annotations[annotationNodeID] = `{"a":"na","old":"no"}`
 	c.csiNode = &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "old", NodeID: "no"}, {Name: "a", NodeID: "na"}}}}
-	running(t, c, func(_ *Drivers, set func(...pod.CSIDriver)) {
+	running(t, c, func(_ *CSINodeUpdater, set func(...pod.CSIDriver)) {
 		if c.shows(); c.writes > 0 && len(c.csiNode.Spec.Drivers) != 2 {
 			t.Errorf("at the start: got %+v", c.csiNode.Spec)
 		}
@@ -184,7 +184,7 @@ func TestDriversThatHaveNotRegisteredYetStayKnown(t *testing.T) {
 func TestADriverWhoseTopologyContradictsTheNodeIsNotShown(t *testing.T) {
 	c := newCluster()
 	c.node.Labels["zone"] = "z2"
-	running(t, c, func(_ *Drivers, set func(...pod.CSIDriver)) {
+	running(t, c, func(_ *CSINodeUpdater, set func(...pod.CSIDriver)) {
 		set(pod.CSIDriver{Name: "a", NodeID: "na", Topology: map[string]string{"zone": "z1"}}, pod.CSIDriver{Name: "b", NodeID: "nb"})
 		if got, want := c.shows(), `b=nb() {"b":"nb"} z2`; got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -202,7 +202,7 @@ func TestADriverWhoseTopologyContradictsTheNodeIsNotShown(t *testing.T) {
 func TestAnApiserverThatIsAwayIsToldLater(t *testing.T) {
 	c := newCluster()
 	c.away = errors.New("connection refused")
-	running(t, c, func(_ *Drivers, set func(...pod.CSIDriver)) {
+	running(t, c, func(_ *CSINodeUpdater, set func(...pod.CSIDriver)) {
 		set(pod.CSIDriver{Name: "a", NodeID: "na"})
 		time.Sleep(time.Minute)
 		c.mu.Lock()

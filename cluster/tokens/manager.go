@@ -31,8 +31,8 @@ type Listener interface {
 }
 
 const (
-	// defaultSeconds is the life of a token if its projection does not set one.
-	defaultSeconds = 3600
+	// defaultExpirationSeconds is the life of a token if its projection does not set one.
+	defaultExpirationSeconds = 3600
 	// maxAge is the age at which a token is renewed at the latest. jitter is the most by which
 	// that happens earlier (pkg/kubelet/token).
 	maxAge = 24 * time.Hour
@@ -44,34 +44,34 @@ const (
 	bindingRetry = 50 * time.Millisecond
 	// maxSleep bounds how late podd notices that the machine was suspended.
 	maxSleep = time.Minute
-	// parallel bounds the concurrent requests.
-	parallel = 10
+	// maxConcurrentRequests bounds the concurrent requests.
+	maxConcurrentRequests = 10
 )
 
-// retry is the back-off for a token that cannot be obtained.
-var retry = wake.Backoff{First: 500 * time.Millisecond, Last: time.Minute}
+// retryBackoff is the back-off for a token that cannot be obtained.
+var retryBackoff = wake.Backoff{Initial: 500 * time.Millisecond, Max: time.Minute}
 
 // key identifies a token.
 type key struct {
-	pod      pod.UID
-	account  string
-	audience string
-	seconds  int64
+	pod               pod.UID
+	account           string
+	audience          string
+	expirationSeconds int64
 }
 
 // token is a token that a pod has or is waiting for. Manager.mu guards it.
 type token struct {
-	of *v1.Pod
-	// since is when the token was first asked for.
-	since time.Time
+	pod *v1.Pod
+	// firstRequested is when the token was first asked for.
+	firstRequested time.Time
 	// value is empty while there is no token. It is invalid after expires.
-	value   string
-	expires moment
-	stamp   metav1.Time // expires, by the apiserver's clock
-	err     error       // of the last request
-	busy    bool        // a request is in progress
-	due     moment
-	delay   time.Duration
+	value               string
+	expires             moment
+	expirationTimestamp metav1.Time // expires, by the apiserver's clock
+	err                 error       // of the last request
+	inFlight            bool        // a request is in progress
+	nextRequest         moment
+	delay               time.Duration
 }
 
 // moment is a time on both of the machine's clocks. The wall clock may be set, and the
@@ -93,14 +93,14 @@ type Manager struct {
 	log    *slog.Logger
 	poke   wake.Signal
 
-	mu   sync.Mutex
-	all  map[key]*token
-	news chan struct{} // closed and replaced after each request
+	mu          sync.Mutex
+	tokens      map[key]*token
+	requestDone chan struct{} // closed and replaced after each request
 }
 
 // New returns a Manager without tokens.
 func New(client Client, log *slog.Logger) *Manager {
-	return &Manager{client: client, log: log, poke: wake.New(), all: make(map[key]*token), news: make(chan struct{})}
+	return &Manager{client: client, log: log, poke: wake.New(), tokens: make(map[key]*token), requestDone: make(chan struct{})}
 }
 
 // Token returns the token of a pod's projection. If there is none yet, Token requests it and
@@ -116,18 +116,18 @@ func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string,
 	return t.value, nil
 }
 
-// Await is Token, but blocks until the token was requested or ctx ends. It also returns when
+// AwaitToken is Token, but blocks until the token was requested or ctx ends. It also returns when
 // the token expires.
-func (m *Manager) Await(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (value string, expires metav1.Time, err error) {
+func (m *Manager) AwaitToken(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (value string, expires metav1.Time, err error) {
 	for {
 		m.mu.Lock()
 		t, err := m.tokenLocked(p, s)
 		if err == nil {
-			value, expires = t.value, t.stamp
+			value, expires = t.value, t.expirationTimestamp
 		}
-		news := m.news
+		news := m.requestDone
 		m.mu.Unlock()
-		if !errors.Is(err, pod.ErrAwaited) {
+		if !errors.Is(err, pod.ErrObjectPending) {
 			return value, expires, err
 		}
 		select {
@@ -139,14 +139,14 @@ func (m *Manager) Await(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountToke
 }
 
 func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*token, error) {
-	k := key{p.UID, accountOf(p), s.Audience, defaultSeconds}
+	k := key{p.UID, accountOf(p), s.Audience, defaultExpirationSeconds}
 	if s.ExpirationSeconds != nil {
-		k.seconds = *s.ExpirationSeconds
+		k.expirationSeconds = *s.ExpirationSeconds
 	}
-	t := m.all[k]
+	t := m.tokens[k]
 	if t == nil {
-		t = &token{of: p, since: time.Now()}
-		m.all[k] = t
+		t = &token{pod: p, firstRequested: time.Now()}
+		m.tokens[k] = t
 		m.wake()
 	}
 	switch {
@@ -155,11 +155,11 @@ func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*
 	case t.value != "":
 		m.wake() // woken early, by one of the clocks
 	}
-	err := fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrAwaited))
+	err := fmt.Errorf("failed to fetch token: %w", cmp.Or(t.err, pod.ErrObjectPending))
 	if t.err == nil || refused(t.err) {
 		return nil, err
 	}
-	return nil, pod.Unknown(err)
+	return nil, pod.APIServerUnavailable(err)
 }
 
 // refused reports whether the apiserver has answered that it will not issue the token.
@@ -179,9 +179,9 @@ func accountOf(p *v1.Pod) string {
 func (m *Manager) Forget(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k := range m.all {
+	for k := range m.tokens {
 		if k.pod == uid {
-			delete(m.all, k)
+			delete(m.tokens, k)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (m *Manager) wake() {
 func (m *Manager) Run(ctx context.Context, listeners ...Listener) error {
 	var work sync.WaitGroup
 	defer work.Wait()
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, maxConcurrentRequests)
 	for {
 		var timer <-chan time.Time
 		if next := m.dispatch(ctx, &work, slots, listeners); !next.IsZero() {
@@ -215,15 +215,15 @@ func (m *Manager) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k, t := range m.all {
+	for k, t := range m.tokens {
 		switch {
-		case t.busy:
-		case !t.due.reached(now):
-			if next.IsZero() || t.due.monotonic.Before(next) {
-				next = t.due.monotonic
+		case t.inFlight:
+		case !t.nextRequest.reached(now):
+			if next.IsZero() || t.nextRequest.monotonic.Before(next) {
+				next = t.nextRequest.monotonic
 			}
 		default:
-			t.busy = true
+			t.inFlight = true
 			work.Go(func() {
 				select {
 				case slots <- struct{}{}:
@@ -246,48 +246,48 @@ func (m *Manager) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan
 // request requests a token once. changed says whether the pod must look again.
 func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: &k.seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: t.of.Name, UID: t.of.UID},
+		ExpirationSeconds: &k.expirationSeconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: t.pod.Name, UID: t.pod.UID},
 	}}
 	if k.audience != "" {
 		r.Spec.Audiences = []string{k.audience}
 	}
 	asked := time.Now()
-	got, err := m.client.RequestToken(ctx, t.of.Namespace, k.account, r)
+	got, err := m.client.RequestToken(ctx, t.pod.Namespace, k.account, r)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	close(m.news)
-	m.news = make(chan struct{})
-	t.busy = false
+	close(m.requestDone)
+	m.requestDone = make(chan struct{})
+	t.inFlight = false
 	if err != nil {
 		return m.failedLocked(ctx, t, err)
 	}
 	// Only this machine's clocks count from here on: the apiserver's clock differs.
-	life := time.Duration(k.seconds) * time.Second
+	life := time.Duration(k.expirationSeconds) * time.Second
 	if until := got.Status.ExpirationTimestamp.Sub(asked); until > 0 && until < life {
 		life = until
 	}
 	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, momentAt(asked.Add(life))
-	t.stamp = got.Status.ExpirationTimestamp
-	t.due = momentAt(asked.Add(min(life*8/10, maxAge) - rand.N(jitter)))
-	if t.due.reached(asked) {
-		t.due = momentAt(asked.Add(life / 2))
+	t.expirationTimestamp = got.Status.ExpirationTimestamp
+	t.nextRequest = momentAt(asked.Add(min(life*8/10, maxAge) - rand.N(jitter)))
+	if t.nextRequest.reached(asked) {
+		t.nextRequest = momentAt(asked.Add(life / 2))
 	}
 	return true
 }
 
 // failedLocked records why a token request failed, and when to ask again.
 func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (changed bool) {
-	if apierrors.IsForbidden(err) && time.Since(t.since) < bindingGrace {
+	if apierrors.IsForbidden(err) && time.Since(t.firstRequested) < bindingGrace {
 		t.delay = max(2*t.delay, bindingRetry)
-		t.due = momentAt(time.Now().Add(t.delay))
+		t.nextRequest = momentAt(time.Now().Add(t.delay))
 		return false
 	}
-	t.delay = retry.Next(t.delay)
-	t.due = momentAt(time.Now().Add(t.delay))
+	t.delay = retryBackoff.Next(t.delay)
+	t.nextRequest = momentAt(time.Now().Add(t.delay))
 	news := t.err == nil || t.err.Error() != err.Error()
 	if ctx.Err() == nil && news {
-		m.log.Warn("cannot get a service account token: trying again", "pod", t.of.Namespace+"/"+t.of.Name, "account", accountOf(t.of), "error", err)
+		m.log.Warn("cannot get a service account token: trying again", "pod", t.pod.Namespace+"/"+t.pod.Name, "account", accountOf(t.pod), "error", err)
 	}
 	t.err = err
 	return t.value == "" && news

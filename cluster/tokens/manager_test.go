@@ -112,7 +112,7 @@ func projection(seconds int64) *v1.ServiceAccountTokenProjection {
 func TestATokenIsOfThePodAndItsAccount(t *testing.T) {
 	managing(t, func(m *Manager, s *server, c *notified) {
 		p := web()
-		if _, err := m.Token(p, projection(600)); !errors.Is(err, pod.ErrAwaited) {
+		if _, err := m.Token(p, projection(600)); !errors.Is(err, pod.ErrObjectPending) {
 			t.Errorf("at first: got %v", err)
 		}
 		if n := c.take(); n != 1 {
@@ -145,7 +145,7 @@ func TestARefusalIsNoFailureOfAPodThatWasJustBound(t *testing.T) {
 			if n := s.count(); c.failed && n != 6 || n > 6 {
 				t.Errorf("refused for %v: asked %d times within the grace", c.refuses, n)
 			}
-			if _, err := m.Token(p, projection(600)); err != nil && !errors.Is(err, pod.ErrAwaited) || (err != nil) != c.failed {
+			if _, err := m.Token(p, projection(600)); err != nil && !errors.Is(err, pod.ErrObjectPending) || (err != nil) != c.failed {
 				t.Errorf("refused for %v: got %v within the grace", c.refuses, err)
 			}
 			time.Sleep(bindingGrace)
@@ -192,7 +192,7 @@ func TestAnOldTokenServesUntilItExpiresWhileTheApiserverIsAway(t *testing.T) {
 			t.Errorf("asked %d times in two minutes", n)
 		}
 		s.set(false)
-		time.Sleep(retry.Last + time.Second)
+		time.Sleep(retryBackoff.Max + time.Second)
 		if got, err := m.Token(p, projection(600)); got != "shop/robot 2" || err != nil {
 			t.Errorf("back: got %q, %v", got, err)
 		}
@@ -205,7 +205,7 @@ func TestTokensAreRenewedInTimeWhateverTheClocksSay(t *testing.T) {
 		managing(t, func(m *Manager, s *server, c *notified) {
 			s.clock = ahead
 			p, projection := web(), &v1.ServiceAccountTokenProjection{}
-			if _, err := m.Token(p, projection); !errors.Is(err, pod.ErrAwaited) {
+			if _, err := m.Token(p, projection); !errors.Is(err, pod.ErrObjectPending) {
 				t.Fatalf("%s ahead: got %v", ahead, err)
 			}
 			for range 24 * 60 {
@@ -232,8 +232,8 @@ func TestTokensAreRenewedInTimeWhateverTheClocksSay(t *testing.T) {
 func (m *Manager) suspend(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, t := range m.all {
-		t.expires.wall, t.due.wall = t.expires.wall.Add(-d), t.due.wall.Add(-d)
+	for _, t := range m.tokens {
+		t.expires.wall, t.nextRequest.wall = t.expires.wall.Add(-d), t.nextRequest.wall.Add(-d)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestAfterASuspendTokensAreRenewedWithinAMinuteAndExpiredOnesNotUsed(t *test
 			}
 			m.suspend(c.sleeps)
 			got, err := m.Token(p, projection(3607)) // which asks for another, if it has expired
-			if c.expired != errors.Is(err, pod.ErrAwaited) || c.expired != (n.take() == 1) {
+			if c.expired != errors.Is(err, pod.ErrObjectPending) || c.expired != (n.take() == 1) {
 				t.Errorf("after %v: got %q, %v", c.sleeps, got, err)
 			}
 			if got, err := m.Token(p, projection(3607)); c.expired != (got == "shop/robot 3") || err != nil {
@@ -284,21 +284,21 @@ func TestTokensOfAPodThatIsGoneAreNotRenewed(t *testing.T) {
 func TestAwaitReturnsWithTheTokenOrTheReason(t *testing.T) {
 	managing(t, func(m *Manager, s *server, _ *notified) {
 		s.set(true)
-		if got, _, err := m.Await(context.Background(), web(), projection(600)); got != "" || err == nil || err.Error() != "failed to fetch token: connection refused" {
+		if got, _, err := m.AwaitToken(context.Background(), web(), projection(600)); got != "" || err == nil || err.Error() != "failed to fetch token: connection refused" {
 			t.Errorf("away: got %q, %v", got, err)
 		}
 		s.set(false)
 		time.Sleep(time.Minute)
 		began := time.Now()
 		for range 2 { // the second time, it is there
-			got, expires, err := m.Await(context.Background(), web(), projection(900))
+			got, expires, err := m.AwaitToken(context.Background(), web(), projection(900))
 			if got != "shop/robot 2" || err != nil || !expires.Time.Equal(began.Add(900*time.Second)) {
 				t.Errorf("got %q until %s, %v", got, expires, err)
 			}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if _, _, err := m.Await(ctx, web(), projection(1200)); !errors.Is(err, pod.ErrAwaited) {
+		if _, _, err := m.AwaitToken(ctx, web(), projection(1200)); !errors.Is(err, pod.ErrObjectPending) {
 			t.Errorf("canceled: got %v", err)
 		}
 	})
@@ -371,7 +371,7 @@ func TestAReasonIsToldOnceAndOnlyAnAnswerIsOne(t *testing.T) {
 		_ = ask()
 		time.Sleep(5 * time.Minute)
 		tell("away", 1, 1)
-		if err := ask(); !errors.Is(err, pod.ErrUnknown) {
+		if err := ask(); !errors.Is(err, pod.ErrAPIServerUnavailable) {
 			t.Errorf("away: got %v", err)
 		}
 		s.mu.Lock()
@@ -379,13 +379,13 @@ func TestAReasonIsToldOnceAndOnlyAnAnswerIsOne(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Minute)
 		tell("refused", 2, 1)
-		if err := ask(); !apierrors.IsNotFound(err) || errors.Is(err, pod.ErrUnknown) || errors.Is(err, pod.ErrAwaited) {
+		if err := ask(); !apierrors.IsNotFound(err) || errors.Is(err, pod.ErrAPIServerUnavailable) || errors.Is(err, pod.ErrObjectPending) {
 			t.Errorf("refused: got %v", err)
 		}
 		s.mu.Lock()
 		s.err = nil
 		s.mu.Unlock()
-		time.Sleep(retry.Last)
+		time.Sleep(retryBackoff.Max)
 		tell("issued", 2, 1)
 		s.set(true)
 		time.Sleep(8*time.Minute + 30*time.Second)

@@ -23,7 +23,7 @@ import (
 const umask = 0o022
 
 // resetInherited resets this process before it creates or starts anything: umask, blocked
-// signals, nice and resource limits. It leaves the working directory to enterRoot, since paths
+// signals, nice and resource limits. It leaves the working directory to chdirRoot, since paths
 // of flags are relative to it. It does not return if it has to execute podd again.
 func resetInherited() error {
 	unix.Umask(umask)
@@ -69,10 +69,10 @@ func setNice(nice int) error {
 	return nil
 }
 
-// leastLimits are the least limits that the runtime and its containers get: those of
+// minLimits are the least limits that the runtime and its containers get: those of
 // podd-runtime.service, and otherwise the kernel's own. Limits of core files are left to the
 // administrator: they decide whether the machine keeps such files.
-var leastLimits = []struct {
+var minLimits = []struct {
 	name       string
 	resource   int
 	soft, hard uint64
@@ -92,7 +92,7 @@ var leastLimits = []struct {
 // raiseLimits raises limits that are too low. It lowers none.
 func raiseLimits() error {
 	var errs []error
-	for _, least := range leastLimits {
+	for _, least := range minLimits {
 		var now unix.Rlimit
 		// Not Getrlimit: for open files it returns the Go runtime's own raised limit.
 		if err := unix.Prlimit(0, least.resource, nil, &now); err != nil {
@@ -101,7 +101,7 @@ func raiseLimits() error {
 		}
 		soft, hard := least.soft, least.hard
 		if least.resource == unix.RLIMIT_NOFILE {
-			most := mostOpenFiles(hard)
+			most := maxOpenFiles(hard)
 			soft, hard = min(soft, most), min(hard, most)
 		}
 		want := unix.Rlimit{Cur: max(now.Cur, soft), Max: max(now.Max, hard)}
@@ -121,8 +121,8 @@ func raiseLimits() error {
 	return errors.Join(errs...)
 }
 
-// mostOpenFiles returns the kernel's bound of that limit, or otherwise if it is unknown.
-func mostOpenFiles(otherwise uint64) uint64 {
+// maxOpenFiles returns the kernel's bound of that limit, or otherwise if it is unknown.
+func maxOpenFiles(otherwise uint64) uint64 {
 	text, err := os.ReadFile("/proc/sys/fs/nr_open")
 	if err != nil {
 		return otherwise
@@ -134,20 +134,20 @@ func mostOpenFiles(otherwise uint64) uint64 {
 	return n
 }
 
-// handOnHangups makes children of podd end at a SIGHUP again if podd itself ignores it, as
+// restoreChildHangups makes children of podd end at a SIGHUP again if podd itself ignores it, as
 // under nohup. Containers would inherit that. podd runtime keeps ignoring it, because
 // containerd takes its place.
-func handOnHangups() {
+func restoreChildHangups() {
 	if signal.Ignored(unix.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // nobody receives, so podd still ignores it
 	}
 }
 
-// enterRoot leaves the working directory, so that it can be unmounted.
-func enterRoot() error { return os.Chdir("/") }
+// chdirRoot leaves the working directory, so that it can be unmounted.
+func chdirRoot() error { return os.Chdir("/") }
 
-// tellInherited logs what could not be reset. The daemon runs on.
-func tellInherited(log *slog.Logger, err error) {
+// logInherited logs what could not be reset. The daemon runs on.
+func logInherited(log *slog.Logger, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, unix.EPERM):

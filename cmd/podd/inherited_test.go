@@ -147,7 +147,7 @@ func execReset() error {
 	if err := resetInherited(); err != nil && !errors.Is(err, unix.EPERM) { // the hard limits, on some machines
 		return err
 	}
-	if err := enterRoot(); err != nil {
+	if err := chdirRoot(); err != nil {
 		return err
 	}
 	return unix.Exec("/bin/sh", []string{"sh", "-c", show}, os.Environ())

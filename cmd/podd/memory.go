@@ -24,13 +24,13 @@ func limitHeap() {
 }
 
 const (
-	// startIsOver is the time after which podd hardly uses the parts of the program and the
+	// startupTime is the time after which podd hardly uses the parts of the program and the
 	// heap that only the start needed.
-	startIsOver = time.Minute
-	// lookPeriod is how often podd checks whether there is more unused memory.
-	lookPeriod = 30 * time.Second
-	// returnFrom is how many bytes of free heap make a garbage collection worthwhile.
-	returnFrom = 1 << 20
+	startupTime = time.Minute
+	// heapCheckPeriod is how often podd checks whether there is more unused memory.
+	heapCheckPeriod = 30 * time.Second
+	// minReturnBytes is how many bytes of free heap make a garbage collection worthwhile.
+	minReturnBytes = 1 << 20
 )
 
 // returnMemory returns unused memory to the machine until ctx ends. It first returns what only
@@ -38,47 +38,47 @@ const (
 // been unused for half a minute. The Go runtime on its own keeps free heap for the next burst,
 // some 3 MiB on a node that has no bursts.
 func returnMemory(ctx context.Context, log *slog.Logger) {
-	var heap heapLook
-	for wait := startIsOver; ; wait = lookPeriod {
+	var heap heapState
+	for wait := startupTime; ; wait = heapCheckPeriod {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
-		if wait != startIsOver && !heap.idle() {
+		if wait != startupTime && !heap.idle() {
 			continue
 		}
 		unmapUnused(log)
-		heap.giveBack()
+		heap.release()
 	}
 }
 
-// heapLook is the state of the heap when podd last looked.
-type heapLook struct {
+// heapState is the state of the heap when podd last looked.
+type heapState struct {
 	collections uint64
-	// kept is how much was still free after the last return: the Go runtime does not return
+	// retained is how much was still free after the last return: the Go runtime does not return
 	// everything.
-	kept uint64
+	retained uint64
 }
 
 // idle reports whether free heap is worth returning and no garbage was collected since the last
 // look. In that case it was already free then, and little has been allocated since.
-func (h *heapLook) idle() bool {
+func (h *heapState) idle() bool {
 	before := h.collections
-	collections, free := heapNow()
+	collections, free := readHeap()
 	h.collections = collections
-	return free >= h.kept+returnFrom && collections == before
+	return free >= h.retained+minReturnBytes && collections == before
 }
 
-// giveBack returns all free heap.
-func (h *heapLook) giveBack() {
+// release returns all free heap.
+func (h *heapState) release() {
 	debug.FreeOSMemory()
-	h.collections, h.kept = heapNow()
+	h.collections, h.retained = readHeap()
 }
 
-// heapNow returns how often garbage was collected, and how many bytes of the heap are free but
+// readHeap returns how often garbage was collected, and how many bytes of the heap are free but
 // not returned.
-func heapNow() (collections, free uint64) {
+func readHeap() (collections, free uint64) {
 	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/memory/classes/heap/free:bytes"}}
 	metrics.Read(now)
 	for i, value := range []*uint64{&collections, &free} {
@@ -89,10 +89,10 @@ func heapNow() (collections, free uint64) {
 	return collections, free
 }
 
-// forbidCores keeps this process's memory, which contains Secrets, out of core files, whatever
+// disableCoreDumps keeps this process's memory, which contains Secrets, out of core files, whatever
 // its limits are. Programs that it executes are not affected: unlike a limit, the attribute
 // ends with execve, and containers keep their own.
-func forbidCores(log *slog.Logger) {
+func disableCoreDumps(log *slog.Logger) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		log.Warn("cannot disable core files: one of podd would contain Secrets", "error", err)
 	}

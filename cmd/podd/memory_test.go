@@ -8,7 +8,7 @@ import (
 
 // TestHeapThatABurstLeftIsReturnedToTheMachine, but not while garbage is still collected.
 func TestHeapThatABurstLeftIsReturnedToTheMachine(t *testing.T) {
-	var heap heapLook
+	var heap heapState
 	burst := make([][]byte, 512)
 	for i := range burst {
 		burst[i] = make([]byte, 64<<10)
@@ -20,7 +20,7 @@ func TestHeapThatABurstLeftIsReturnedToTheMachine(t *testing.T) {
 	runtime.KeepAlive(burst)
 	clear(burst)
 	runtime.GC()
-	_, before := heapNow()
+	_, before := readHeap()
 	if before < 8<<20 {
 		t.Fatalf("%d bytes are free and not returned: there is nothing to see", before)
 	}
@@ -30,8 +30,8 @@ func TestHeapThatABurstLeftIsReturnedToTheMachine(t *testing.T) {
 	if !heap.idle() {
 		t.Error("it is not idle although nothing was collected since")
 	}
-	heap.giveBack()
-	if _, after := heapNow(); after > before/4 {
+	heap.release()
+	if _, after := readHeap(); after > before/4 {
 		t.Errorf("%d bytes are free and not returned, %d before", after, before)
 	}
 	if heap.idle() {

@@ -112,18 +112,18 @@ podd run adopts them.`,
 				return errors.New("running pods needs root: use sudo, or the systemd service podd")
 			}
 			inherited := resetInherited()
-			handOnHangups()
-			if err := enterRoot(); err != nil {
+			restoreChildHangups()
+			if err := chdirRoot(); err != nil {
 				return err
 			}
 			log, setVerbosity := newLogger(cfg, os.Stderr)
 			for _, w := range cfg.Warnings {
 				log.Warn(w)
 			}
-			tellInherited(log, inherited)
+			logInherited(log, inherited)
 			limitHeap()
 			lowerOOMScore(cfg.OOMScoreAdj, log)
-			forbidCores(log)
+			disableCoreDumps(log)
 			own.Kubelet, own.Version, own.Log = cfg, thisVersion(), log
 			own.Flags, own.SetVerbosity = func() map[string]string { return config.FlagValues(cmd.Flags()) }, setVerbosity
 			own.ImportProgress, own.ImportLog = cli.ImportProgress(os.Stderr, log)

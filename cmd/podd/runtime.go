@@ -54,12 +54,12 @@ to start and stop podd and the runtime separately. Pods keep running either way.
 			if err := absolutePaths(&flags.BinDir, &flags.ConfigDir); err != nil {
 				return err
 			}
-			tellInherited(log, resetInherited())
+			logInherited(log, resetInherited())
 			settings, err := flags.Prepare(cmd.Context(), log)
 			if err != nil {
 				return err
 			}
-			if err := enterRoot(); err != nil {
+			if err := chdirRoot(); err != nil {
 				return err
 			}
 			return settings.Exec()

@@ -55,8 +55,8 @@ func (p *place) write(file string) {
 func (p *place) used(endpoint string) *place {
 	p.t.Helper()
 	err := errors.Join(os.MkdirAll(p.dirs.State, 0o755),
-		instance.ClaimRuntime(instance.Runtime{Dirs: p.dirs, Bridge: p.bridge, PodCIDR: "10.206.0.0/24"}),
-		instance.ClaimAgent(instance.Agent{Dirs: p.dirs, Endpoint: endpoint, CgroupRoot: p.cgroups}, p.dirs.Root))
+		instance.AcquireRuntime(instance.RuntimeRecord{Dirs: p.dirs, Bridge: p.bridge, PodCIDR: "10.206.0.0/24"}),
+		instance.AcquireAgent(instance.AgentRecord{Dirs: p.dirs, Endpoint: endpoint, CgroupRoot: p.cgroups}, p.dirs.Root))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestStopRemovesThePodsOfAPoddWithARootDirectoryOfItsOwn(t *testing.T) {
 	p.write("kubelet/pods/u1/volumes/kubernetes.io~empty-dir/scratch/file")
 	p.write("kubelet/ended/u1.json")
 	p.write("kubelet/config.yaml")
-	err := errors.Join(instance.ClaimRuntime(instance.Runtime{Dirs: p.dirs, Bridge: p.bridge}), instance.ClaimAgent(instance.Agent{Dirs: own, CgroupRoot: p.cgroups}, p.dirs.Root))
+	err := errors.Join(instance.AcquireRuntime(instance.RuntimeRecord{Dirs: p.dirs, Bridge: p.bridge}), instance.AcquireAgent(instance.AgentRecord{Dirs: own, CgroupRoot: p.cgroups}, p.dirs.Root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 	}
 	_, err = p.stop("--root-dir", p.dirs.Root, "--state-dir", p.dir+"/run/other")
 	p.refused(err, p.dirs.Root+" is in use", fmt.Sprintf("process %d", cmd.Process.Pid))
-	if err := instance.ClaimAgent(instance.Agent{Dirs: p.dirs}, p.dirs.Root); err == nil || !strings.Contains(err.Error(), "in use") {
+	if err := instance.AcquireAgent(instance.AgentRecord{Dirs: p.dirs}, p.dirs.Root); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second podd of one root directory: got %v", err)
 	}
 	p.stays("lib/pods/u1/file")
@@ -315,7 +315,7 @@ func TestStopRejectsDirectoriesThatAreInUse(t *testing.T) {
 // holdRoot is the other process of the test above: TestMain runs it.
 func holdRoot(dirs string) int {
 	root, state, _ := strings.Cut(dirs, ":")
-	if err := instance.ClaimAgent(instance.Agent{Dirs: instance.Dirs{Root: root, State: state}}, root); err != nil {
+	if err := instance.AcquireAgent(instance.AgentRecord{Dirs: instance.Dirs{Root: root, State: state}}, root); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -56,11 +56,11 @@ and wait until podd ps is empty.`,
 }
 
 // find finds the podd to stop, and sets the flags to the values that it recorded.
-func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.Found, error) {
+func (f *runtimeFlags) find(given *pflag.FlagSet, cgroupRoot *string) (instance.Instance, error) {
 	if os.Geteuid() != 0 {
-		return instance.Found{}, errors.New("stopping the container runtime needs root")
+		return instance.Instance{}, errors.New("stopping the container runtime needs root")
 	}
-	found, err := instance.Find(instance.Wanted{
+	found, err := instance.Find(instance.Selector{
 		Root: f.RootDir, State: f.StateDir, RootGiven: given.Changed("root-dir"), StateGiven: given.Changed("state-dir"),
 	})
 	if err != nil {

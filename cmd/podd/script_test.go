@@ -201,7 +201,7 @@ func (fakeRuntime) Inspect(_ context.Context, p *v1.Pod, container string) (any,
 func fakeProblems() []pod.Problem {
 	return []pod.Problem{
 		{Origin: "/etc/podd/manifests/web.yaml", Line: 12, Field: "spec.containers[0].imagee", Pod: "default/web",
-			Message: "unknown field \"imagee\"", Hint: "did you mean \"image\"?", KeptRunning: true},
+			Message: "unknown field \"imagee\"", Hint: "did you mean \"image\"?", LastGoodInUse: true},
 		{Origin: "/etc/podd/manifests/x.yaml", Message: "is empty\x1b[31m"},
 	}
 }

@@ -33,7 +33,7 @@ func unmapProgram(exe string) error {
 		return err
 	}
 	defer func() { _ = smaps.Close() }()
-	all, err := unchanged(smaps, exe)
+	all, err := unmodifiedMappings(smaps, exe)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func unmapProgram(exe string) error {
 // mapping is a range of addresses.
 type mapping struct{ start, end uintptr }
 
-// unchanged returns the mappings of a file that are not writable and have no page that differs
+// unmodifiedMappings returns the mappings of a file that are not writable and have no page that differs
 // from the file. A program that is relocated, or being debugged, has pages that differ. These
 // must not be dropped.
-func unchanged(smaps io.Reader, file string) (all []mapping, err error) {
+func unmodifiedMappings(smaps io.Reader, file string) (all []mapping, err error) {
 	var current mapping
 	of := false
 	lines := bufio.NewScanner(smaps)

@@ -27,11 +27,11 @@ Anonymous:             0 kB
 7f0000004000-7f0000005000 r--p 00000000 fe:00 12 /usr/bin/podd (deleted)
 Anonymous:             0 kB
 `
-	got, err := unchanged(strings.NewReader(smaps), "/usr/bin/podd")
+	got, err := unmodifiedMappings(strings.NewReader(smaps), "/usr/bin/podd")
 	if want := []mapping{{0x400000, 0x1390000}, {0x251a000, 0x25b0000}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %x, %v, want %x", got, err, want)
 	}
-	if got, err := unchanged(strings.NewReader("zz-yy r-xp 0 fe:00 12 /usr/bin/podd\n"), "/usr/bin/podd"); err == nil {
+	if got, err := unmodifiedMappings(strings.NewReader("zz-yy r-xp 0 fe:00 12 /usr/bin/podd\n"), "/usr/bin/podd"); err == nil {
 		t.Errorf("got %x of a line that is none, want an error", got)
 	}
 }

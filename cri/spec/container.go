@@ -38,7 +38,7 @@ func Container(o Options, req pod.ContainerRequest) (*runtimeapi.ContainerConfig
 		CDIDevices:  cdiDevices(req.CDI),
 		Labels:      containerLabels(p, c),
 		Annotations: annotations,
-		LogPath:     podfs.ContainerLog(c.Name, req.RestartCount),
+		LogPath:     podfs.ContainerLogPath(c.Name, req.RestartCount),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,

@@ -12,11 +12,11 @@ import (
 // have megabytes.
 const maxHook = 8 << 10
 
-// hookTexts returns a container's preStop hook, and the ports that it may name, in the
+// hookAnnotations returns a container's preStop hook, and the ports that it may name, in the
 // format of the kubelet's annotations. They are empty if there are none or they are too
 // long. podd knows the hooks of its own pods from their stored specs; a kubelet that
 // replaces it, or a podd that has lost its root directory, has only these annotations.
-func hookTexts(c *v1.Container) (preStop, ports string, err error) {
+func hookAnnotations(c *v1.Container) (preStop, ports string, err error) {
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		if preStop, err = asText(c.Lifecycle.PreStop); err != nil {
 			return "", "", err

@@ -44,7 +44,7 @@ func podLabels(p *v1.Pod) map[string]string {
 func podAnnotations(p *v1.Pod, instance string, source pod.Source, start time.Time) map[string]string {
 	a := make(map[string]string, len(p.Annotations)+3)
 	maps.Copy(a, p.Annotations)
-	sign(a, instance)
+	setInstance(a, instance)
 	if source != "" {
 		a[pod.AnnotationSource] = string(source)
 	}
@@ -52,9 +52,9 @@ func podAnnotations(p *v1.Pod, instance string, source pod.Source, start time.Ti
 	return a
 }
 
-// sign records in the annotations which podd made the object, whatever the pod's own
+// setInstance records in the annotations which podd made the object, whatever the pod's own
 // annotations say.
-func sign(annotations map[string]string, instance string) {
+func setInstance(annotations map[string]string, instance string) {
 	delete(annotations, pod.AnnotationInstance)
 	if instance != "" {
 		annotations[pod.AnnotationInstance] = instance
@@ -70,9 +70,9 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
-// foreign returns the annotations of device plugins, without those by which podd recognises
+// pluginAnnotations returns the annotations of device plugins, without those by which podd recognises
 // its own objects.
-func foreign(annotations map[string]string) map[string]string {
+func pluginAnnotations(annotations map[string]string) map[string]string {
 	a := map[string]string{}
 	for key, value := range annotations {
 		if !strings.HasPrefix(key, "podd/") && !strings.HasPrefix(key, "io.kubernetes.") && !strings.HasPrefix(key, "kubernetes.io/config.") {
@@ -87,7 +87,7 @@ func foreign(annotations map[string]string) map[string]string {
 // nevertheless.
 func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]string, error) {
 	p, c := req.Pod, req.Container
-	a := foreign(req.Annotations)
+	a := pluginAnnotations(req.Annotations)
 	maps.Copy(a, map[string]string{
 		pod.AnnotationStartTime: req.StartTime.Format(time.RFC3339Nano),
 		AnnotationHash:          pod.ContainerHash(c),
@@ -95,16 +95,16 @@ func containerAnnotations(o Options, req pod.ContainerRequest) (map[string]strin
 		AnnotationMessagePath:   c.TerminationMessagePath,
 		AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
 	})
-	sign(a, o.Instance)
-	preStop, ports, err := hookTexts(c)
+	setInstance(a, o.Instance)
+	preStop, ports, err := hookAnnotations(c)
 	if err != nil {
 		return nil, err
 	}
 	volumes := strings.Join(slices.Sorted(maps.Values(req.Image.Volumes)), ",")
 	for key, value := range map[string]string{
 		pod.AnnotationSource: string(req.Source), AnnotationPreStop: preStop, AnnotationPorts: ports,
-		pod.AnnotationImageVolumes: volumes, pod.AnnotationObjects: req.Contents.Text(),
-		pod.AnnotationConfidential: req.Inputs.Env.ConfidentialText(),
+		pod.AnnotationImageVolumes: volumes, pod.AnnotationObjects: req.ContentHashes.Text(),
+		pod.AnnotationConfidential: req.Inputs.Env.ConfidentialNames(),
 	} {
 		if value != "" {
 			a[key] = value

@@ -69,10 +69,10 @@ func (o Options) WithDefaults() Options {
 		o.HugePageSizes = hugePageSizes()
 	}
 	if o.SwapControl == nil {
-		o.SwapControl = found(swapControl(o.CgroupV2))
+		o.SwapControl = fileExists(swapControl(o.CgroupV2))
 	}
 	if o.SELinux == nil {
-		o.SELinux = found("/sys/fs/selinux/enforce")
+		o.SELinux = fileExists("/sys/fs/selinux/enforce")
 	}
 	if o.SeccompRoot == "" {
 		o.SeccompRoot = filepath.Join(o.Dirs.Root, "seccomp")
@@ -80,7 +80,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-func found(file string) *bool {
+func fileExists(file string) *bool {
 	_, err := os.Stat(file)
 	there := err == nil
 	return &there
@@ -104,8 +104,8 @@ func swapControl(v2 bool) string {
 // hugePageSizes returns the kernel's huge page sizes; empty if it has none.
 func hugePageSizes() []string {
 	sizes := []string{}
-	for _, size := range slices.Sorted(maps.Keys(hugepage.OfKernel(hugepage.Dir))) {
-		sizes = append(sizes, hugepage.Name(size))
+	for _, size := range slices.Sorted(maps.Keys(hugepage.Reserved(hugepage.Dir))) {
+		sizes = append(sizes, hugepage.CgroupName(size))
 	}
 	return sizes
 }

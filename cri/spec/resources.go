@@ -30,7 +30,7 @@ func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 		request = cpuLimit
 	}
 	memory := podLevelLimit(p, c, v1.ResourceMemory)
-	r := limits(o, request.MilliValue(), cpuLimit.MilliValue(), memory.Value())
+	r := linuxResources(o, request.MilliValue(), cpuLimit.MilliValue(), memory.Value())
 	r.OomScoreAdj = oomScoreAdj(o, p, c)
 	r.HugepageLimits = hugepageLimits(o.HugePageSizes, p, c)
 	if o.GetsSwap(p, c) {
@@ -41,9 +41,9 @@ func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 	return r
 }
 
-// limits returns the settings that containers and sandboxes have in common; CPU is in
+// linuxResources returns the settings that containers and sandboxes have in common; CPU is in
 // thousandths, memory in bytes, and 0 means no limit.
-func limits(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxContainerResources {
+func linuxResources(o Options, cpuRequest, cpuLimit, memory int64) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{CpuShares: pod.CPUShares(cpuRequest), MemoryLimitInBytes: memory}
 	if !o.NoCPUCFSQuota {
 		r.CpuQuota = pod.CPUQuota(cpuLimit, o.CPUCFSQuotaPeriod)
@@ -104,7 +104,7 @@ func overheadResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources
 		return &runtimeapi.LinuxContainerResources{}
 	}
 	cpu, memory := p.Spec.Overhead[v1.ResourceCPU], p.Spec.Overhead[v1.ResourceMemory]
-	return limits(o, cpu.MilliValue(), cpu.MilliValue(), memory.Value())
+	return linuxResources(o, cpu.MilliValue(), cpu.MilliValue(), memory.Value())
 }
 
 // sandboxResources returns the sum of what a pod's containers need, by the API's rules, for
@@ -116,7 +116,7 @@ func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources 
 	if !has {
 		request = *limit.Cpu()
 	}
-	return limits(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
+	return linuxResources(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
 }
 
 // podLevelLimit returns the container's limit, or the pod's own if the container has none.
@@ -162,13 +162,13 @@ func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
 		}
 		request = max(request, least)
 	}
-	request += unclaimedMemory(p)
+	request += remainingMemoryPerContainer(p)
 	return min(max(1000-1000*request/capacity, oomBurstLow), oomBurstHigh)
 }
 
-// unclaimedMemory is each container's equal part of the memory that the pod itself requests
+// remainingMemoryPerContainer is each container's equal part of the memory that the pod itself requests
 // and its containers do not (KEP-2837).
-func unclaimedMemory(p *v1.Pod) int64 {
+func remainingMemoryPerContainer(p *v1.Pod) int64 {
 	if !helper.IsPodLevelRequestsSet(p) {
 		return 0
 	}
@@ -191,8 +191,8 @@ func hugepageLimits(sizes []string, p *v1.Pod, c *v1.Container) []*runtimeapi.Hu
 	wanted := map[string]uint64{}
 	read := func(list v1.ResourceList) {
 		for name, q := range list {
-			if size, ok, err := hugepage.Size(name); ok && err == nil {
-				wanted[hugepage.Name(size)] = uint64(q.Value())
+			if size, ok, err := hugepage.ResourceSize(name); ok && err == nil {
+				wanted[hugepage.CgroupName(size)] = uint64(q.Value())
 			}
 		}
 	}

@@ -38,8 +38,8 @@ const (
 	ResourcePIDs   v1.ResourceName = "pids"
 )
 
-// row is what a signal is about.
-type row struct {
+// signalInfo is what a signal is about.
+type signalInfo struct {
 	signal    Signal
 	resource  v1.ResourceName
 	condition v1.NodeConditionType
@@ -48,9 +48,9 @@ type row struct {
 	urgency int
 }
 
-// table has the signals in the order in which the configuration lists them. Package eviction knows
+// signalTable has the signals in the order in which the configuration lists them. Package eviction knows
 // how to measure each (meter.go).
-var table = []row{
+var signalTable = []signalInfo{
 	{MemoryAvailable, v1.ResourceMemory, v1.NodeMemoryPressure, 1},
 	{NodeFSAvailable, v1.ResourceEphemeralStorage, v1.NodeDiskPressure, 4},
 	{NodeFSInodesFree, ResourceInodes, v1.NodeDiskPressure, 6},
@@ -66,29 +66,29 @@ var table = []row{
 var Signals = signals()
 
 func signals() (all []Signal) {
-	for i := range table {
-		all = append(all, table[i].signal)
+	for i := range signalTable {
+		all = append(all, signalTable[i].signal)
 	}
 	return all
 }
 
-// row is zero for a signal that does not exist.
-func (s Signal) row() row {
-	for i := range table {
-		if table[i].signal == s {
-			return table[i]
+// info is zero for a signal that does not exist.
+func (s Signal) info() signalInfo {
+	for i := range signalTable {
+		if signalTable[i].signal == s {
+			return signalTable[i]
 		}
 	}
-	return row{}
+	return signalInfo{}
 }
 
 // Resource is what runs short when the signal is low.
-func (s Signal) Resource() v1.ResourceName { return s.row().resource }
+func (s Signal) Resource() v1.ResourceName { return s.info().resource }
 
 // Condition is the Node's under which this is shown.
-func (s Signal) Condition() v1.NodeConditionType { return s.row().condition }
+func (s Signal) Condition() v1.NodeConditionType { return s.info().condition }
 
 // Ignored says that the signal may be given and counts for nothing.
-func (s Signal) Ignored() bool { r := s.row(); return r.signal != "" && r.urgency == 0 }
+func (s Signal) Ignored() bool { r := s.info(); return r.signal != "" && r.urgency == 0 }
 
-func (s Signal) urgency() int { return s.row().urgency }
+func (s Signal) urgency() int { return s.info().urgency }

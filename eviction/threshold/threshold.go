@@ -17,8 +17,8 @@ import (
 type Value struct {
 	// Quantity is nil for a part.
 	Quantity *resource.Quantity
-	// Part is 0 to 1; a 32-bit float as in the kubelet, so that both compute the same.
-	Part float32
+	// Percentage is 0 to 1; a 32-bit float as in the kubelet, so that both compute the same.
+	Percentage float32
 }
 
 // ParseValue parses an amount (100Mi) or a part (10%), neither negative, nor more than all.
@@ -28,7 +28,7 @@ func ParseValue(text string) (Value, error) {
 		if err != nil || !(f >= 0 && f <= 100) { // nor NaN
 			return Value{}, notAValue(text)
 		}
-		return Value{Part: float32(f) / 100}, nil
+		return Value{Percentage: float32(f) / 100}, nil
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil || q.Sign() < 0 {
@@ -41,37 +41,39 @@ func notAValue(text string) error {
 	return fmt.Errorf("%q is not an amount or a part: give one such as 100Mi or 10%%", text)
 }
 
-// Of is the amount that the value is of a capacity.
-func (v Value) Of(capacity int64) resource.Quantity {
+// QuantityOf is the amount that the value is of a capacity.
+func (v Value) QuantityOf(capacity int64) resource.Quantity {
 	if v.Quantity != nil {
 		return v.Quantity.DeepCopy()
 	}
-	return *resource.NewQuantity(int64(float64(capacity)*float64(v.Part)), resource.BinarySI)
+	return *resource.NewQuantity(int64(float64(capacity)*float64(v.Percentage)), resource.BinarySI)
 }
 
-// none says that the value switches a threshold off: 0% and 100% do, as in the kubelet.
-func (v Value) none() bool { return v.Quantity == nil && (v.Part == 0 || v.Part == 1) }
+// isDisabled says that the value switches a threshold off: 0% and 100% do, as in the kubelet.
+func (v Value) isDisabled() bool {
+	return v.Quantity == nil && (v.Percentage == 0 || v.Percentage == 1)
+}
 
 // Threshold is met while the signal is below the value.
 type Threshold struct {
 	Signal Signal
 	Value  Value
-	// Grace is how long a soft one must have been met; a hard one has none.
-	Grace time.Duration
+	// GracePeriod is how long a soft one must have been met; a hard one has none.
+	GracePeriod time.Duration
 	// MinReclaim is how far the available amount must exceed the value again once the
 	// threshold was met; nil for nothing.
 	MinReclaim *Value
 }
 
 // Hard says that it counts at once.
-func (t *Threshold) Hard() bool { return t.Grace == 0 }
+func (t *Threshold) Hard() bool { return t.GracePeriod == 0 }
 
 // Met says whether the threshold is met with so much available of a capacity. With
 // reclaiming, MinReclaim counts, too.
 func (t *Threshold) Met(available, capacity int64, reclaiming bool) bool {
-	limit := t.Value.Of(capacity)
+	limit := t.Value.QuantityOf(capacity)
 	if reclaiming && t.MinReclaim != nil {
-		limit.Add(t.MinReclaim.Of(capacity))
+		limit.Add(t.MinReclaim.QuantityOf(capacity))
 	}
 	return limit.CmpInt64(available) > 0
 }
@@ -79,24 +81,24 @@ func (t *Threshold) Met(available, capacity int64, reclaiming bool) bool {
 // Settings are the fields of KubeletConfiguration, after defaulting.
 type Settings struct {
 	Hard, Soft, SoftGrace, MinReclaim map[string]string
-	// EnforcePods says that the pods together are held to what is not reserved: a hard
+	// EnforcePodAllocatable says that the pods together are held to what is not reserved: a hard
 	// threshold of memory then also counts for what that leaves them.
-	EnforcePods bool
+	EnforcePodAllocatable bool
 }
 
-// Mistake is something wrong with a field.
-type Mistake struct{ Field, Message string }
+// FieldError is something wrong with a field.
+type FieldError struct{ Field, Message string }
 
 // Parse returns the thresholds, most urgent first, without those that count for nothing, or
 // what is wrong with the settings.
-func Parse(s Settings) ([]Threshold, []Mistake) {
+func Parse(s Settings) ([]Threshold, []FieldError) {
 	var p parser
 	reclaims := p.values("evictionMinimumReclaim", s.MinReclaim)
-	graces := p.graces(s.SoftGrace)
+	graces := p.gracePeriods(s.SoftGrace)
 	var all []Threshold
 	for signal, value := range p.values("evictionHard", s.Hard) {
 		all = append(all, Threshold{Signal: signal, Value: value})
-		if _, given := s.Hard[string(AllocatableMemoryAvailable)]; signal == MemoryAvailable && s.EnforcePods && !given {
+		if _, given := s.Hard[string(AllocatableMemoryAvailable)]; signal == MemoryAvailable && s.EnforcePodAllocatable && !given {
 			all = append(all, Threshold{Signal: AllocatableMemoryAvailable, Value: value})
 		}
 	}
@@ -105,15 +107,15 @@ func Parse(s Settings) ([]Threshold, []Mistake) {
 		if !given {
 			p.fail("evictionSoft", string(signal), errors.New("has no grace period: give it one in evictionSoftGracePeriod"))
 		}
-		all = append(all, Threshold{Signal: signal, Value: value, Grace: grace})
+		all = append(all, Threshold{Signal: signal, Value: value, GracePeriod: grace})
 	}
-	if len(p.mistakes) > 0 {
-		slices.SortFunc(p.mistakes, func(a, b Mistake) int {
+	if len(p.fieldErrors) > 0 {
+		slices.SortFunc(p.fieldErrors, func(a, b FieldError) int {
 			return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 		})
-		return nil, p.mistakes
+		return nil, p.fieldErrors
 	}
-	all = slices.DeleteFunc(all, func(t Threshold) bool { return t.Signal.Ignored() || t.Value.none() })
+	all = slices.DeleteFunc(all, func(t Threshold) bool { return t.Signal.Ignored() || t.Value.isDisabled() })
 	for i := range all {
 		from := all[i].Signal
 		if _, own := reclaims[from]; !own && from == AllocatableMemoryAvailable {
@@ -124,16 +126,16 @@ func Parse(s Settings) ([]Threshold, []Mistake) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Threshold) int {
-		return cmp.Or(cmp.Compare(a.Signal.urgency(), b.Signal.urgency()), cmp.Compare(a.Grace, b.Grace))
+		return cmp.Or(cmp.Compare(a.Signal.urgency(), b.Signal.urgency()), cmp.Compare(a.GracePeriod, b.GracePeriod))
 	})
 	return all, nil
 }
 
 // parser collects mistakes.
-type parser struct{ mistakes []Mistake }
+type parser struct{ fieldErrors []FieldError }
 
 func (p *parser) fail(field, signal string, err error) {
-	p.mistakes = append(p.mistakes, Mistake{field, signal + ": " + err.Error()})
+	p.fieldErrors = append(p.fieldErrors, FieldError{field, signal + ": " + err.Error()})
 }
 
 func (p *parser) known(field, signal string) bool {
@@ -164,7 +166,7 @@ func (p *parser) values(field string, given map[string]string) map[Signal]Value 
 	return out
 }
 
-func (p *parser) graces(given map[string]string) map[Signal]time.Duration {
+func (p *parser) gracePeriods(given map[string]string) map[Signal]time.Duration {
 	out := map[Signal]time.Duration{}
 	for _, signal := range slices.Sorted(maps.Keys(given)) {
 		if !p.known("evictionSoftGracePeriod", signal) {

@@ -13,13 +13,13 @@ import (
 func text(all []Threshold) string {
 	var out []string
 	for _, t := range all {
-		value := t.Value.Of(1000)
+		value := t.Value.QuantityOf(1000)
 		s := fmt.Sprintf("%s<%s", t.Signal, value.String())
-		if t.Grace > 0 {
-			s += fmt.Sprintf(" for %s", t.Grace)
+		if t.GracePeriod > 0 {
+			s += fmt.Sprintf(" for %s", t.GracePeriod)
 		}
 		if t.MinReclaim != nil {
-			more := t.MinReclaim.Of(1000)
+			more := t.MinReclaim.QuantityOf(1000)
 			s += " +" + more.String()
 		}
 		out = append(out, s)
@@ -39,16 +39,16 @@ func TestThresholdsAreReadAsTheKubeletReadsThem(t *testing.T) {
 		{"the kubelet's defaults", Settings{Hard: pairs{
 			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		}}, "memory.available<100Mi; nodefs.available<100; imagefs.available<150; nodefs.inodesFree<50; imagefs.inodesFree<50"},
-		{"memory of the pods, too, where they are held to theirs", Settings{Hard: pairs{"memory.available": "100Mi"}, MinReclaim: pairs{"memory.available": "1Mi"}, EnforcePods: true},
+		{"memory of the pods, too, where they are held to theirs", Settings{Hard: pairs{"memory.available": "100Mi"}, MinReclaim: pairs{"memory.available": "1Mi"}, EnforcePodAllocatable: true},
 			"memory.available<100Mi +1Mi; allocatableMemory.available<100Mi +1Mi"},
-		{"but a soft one counts for the machine", Settings{Soft: pairs{"memory.available": "100Mi"}, SoftGrace: pairs{"memory.available": "1m"}, EnforcePods: true},
+		{"but a soft one counts for the machine", Settings{Soft: pairs{"memory.available": "100Mi"}, SoftGrace: pairs{"memory.available": "1m"}, EnforcePodAllocatable: true},
 			"memory.available<100Mi for 1m0s"},
-		{"one of their own", Settings{Hard: pairs{"memory.available": "100Mi", "allocatableMemory.available": "7Mi"}, EnforcePods: true},
+		{"one of their own", Settings{Hard: pairs{"memory.available": "100Mi", "allocatableMemory.available": "7Mi"}, EnforcePodAllocatable: true},
 			"memory.available<100Mi; allocatableMemory.available<7Mi"},
-		{"a reclaim of its own", Settings{Hard: pairs{"memory.available": "100Mi"}, MinReclaim: pairs{"memory.available": "1Mi", "allocatableMemory.available": "2Mi", "pid.available": "5"}, EnforcePods: true},
+		{"a reclaim of its own", Settings{Hard: pairs{"memory.available": "100Mi"}, MinReclaim: pairs{"memory.available": "1Mi", "allocatableMemory.available": "2Mi", "pid.available": "5"}, EnforcePodAllocatable: true},
 			"memory.available<100Mi +1Mi; allocatableMemory.available<100Mi +2Mi"},
 		{"none that is ever met, and no grace period", Settings{Hard: pairs{"pid.available": "0"}, Soft: pairs{"nodefs.available": "1"}, SoftGrace: pairs{"nodefs.available": "0s"}}, "pid.available<0; nodefs.available<1"},
-		{"all or nothing switches one off", Settings{Hard: pairs{"memory.available": "0%", "nodefs.available": "100%", "pid.available": "0%"}, EnforcePods: true}, ""},
+		{"all or nothing switches one off", Settings{Hard: pairs{"memory.available": "0%", "nodefs.available": "100%", "pid.available": "0%"}, EnforcePodAllocatable: true}, ""},
 		{"hard before soft", Settings{Hard: pairs{"pid.available": "10"}, Soft: pairs{"pid.available": "20"}, SoftGrace: pairs{"pid.available": "30s"}, MinReclaim: pairs{"pid.available": "5%"}},
 			"pid.available<10 +50; pid.available<20 for 30s +50"},
 		{"the containers' file system is ignored", Settings{Hard: pairs{"containerfs.available": "10%", "containerfs.inodesFree": "10%"}}, ""},
@@ -107,7 +107,7 @@ func TestEverySignalHasAResourceAConditionAndAnOrder(t *testing.T) {
 	if !slices.IsSortedFunc([]Signal{MemoryAvailable, AllocatableMemoryAvailable, PIDAvailable}, func(a, b Signal) int { return a.urgency() - b.urgency() }) {
 		t.Error("memory is not first")
 	}
-	if (&Threshold{Grace: time.Second}).Hard() {
+	if (&Threshold{GracePeriod: time.Second}).Hard() {
 		t.Error("a grace period is not soft")
 	}
 }

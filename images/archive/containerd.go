@@ -65,7 +65,7 @@ func (c *Containerd) Import(ctx context.Context, file string) ([]string, error) 
 		refs, err = c.importOnce(ctx, file)
 	}
 	if _, blamed := errors.AsType[*InvalidError](err); err != nil && !blamed {
-		err = blame(file, err)
+		err = classifyError(file, err)
 	}
 	return refs, err
 }
@@ -92,7 +92,7 @@ func (c *Containerd) importOnce(ctx context.Context, file string) ([]string, err
 	sent := make(chan error, 1)
 	go func() { sent <- content.send(ctx, f) }()
 	saved := make(chan []string, 1)
-	go func() { saved <- progress.saved() }()
+	go func() { saved <- progress.savedImages() }()
 
 	request, err := transferRequest(content.id, progress.id)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *Containerd) importOnce(ctx context.Context, file string) ([]string, err
 		<-saved
 		return nil, err
 	}
-	return c.named(ctx, file, <-saved)
+	return c.normalizeNames(ctx, file, <-saved)
 }
 
 // transferRequest is the request to import a stream into the image store.
@@ -142,9 +142,9 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: string(proto.MessageName(m)), Value: value}, nil
 }
 
-// named gives images the names that pods use (busybox:1 becomes its full name),
+// normalizeNames gives images the names that pods use (busybox:1 becomes its full name),
 // and rejects an archive without names.
-func (c *Containerd) named(ctx context.Context, file string, saved []string) ([]string, error) {
+func (c *Containerd) normalizeNames(ctx context.Context, file string, saved []string) ([]string, error) {
 	store := imagesapi.NewImagesClient(c.conn)
 	var refs []string
 	for _, ref := range saved {
@@ -196,9 +196,9 @@ func rename(ctx context.Context, store imagesapi.ImagesClient, from, to string) 
 	return err
 }
 
-// blame classifies errors of an import: if containerd is unavailable or the
+// classifyError classifies errors of an import: if containerd is unavailable or the
 // disk is full, the file is not at fault; nearly all others are.
-func blame(file string, err error) error {
+func classifyError(file string, err error) error {
 	text := status.Convert(err).Message()
 	switch code := status.Code(err); {
 	case errors.Is(err, errReadArchive):

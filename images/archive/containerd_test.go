@@ -77,7 +77,7 @@ func aContainerd(t *testing.T) (socket string) {
 	})
 	socket = bundle.Socket(s.StateDir)
 	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := bundle.Listener(socket); err == nil {
+		if _, err := bundle.ListenerPID(socket); err == nil {
 			return socket
 		} else if time.Now().After(limit) {
 			t.Fatalf("containerd does not listen: %v", err)

@@ -19,11 +19,11 @@ import (
 // retryAfter is the delay before an import is retried that failed because of the runtime.
 const retryAfter = 5 * time.Second
 
-// seenPatience bounds the wait until CRI shows an imported image; seenAgain is the time
+// visibleTimeout bounds the wait until CRI shows an imported image; visiblePollInterval is the time
 // between two looks. CRI has no event for it.
 const (
-	seenPatience = 2 * time.Second
-	seenAgain    = 5 * time.Millisecond
+	visibleTimeout      = 2 * time.Second
+	visiblePollInterval = 5 * time.Millisecond
 )
 
 // InvalidError reports that a file cannot be imported; a retry before it changes is
@@ -54,9 +54,9 @@ type ImageLookup interface {
 type Config struct {
 	// Dir is the image directory; it is created if it is missing.
 	Dir string
-	// Extra are further directories, such as the one that comes with podd's
+	// ExtraDirs are further directories, such as the one that comes with podd's
 	// package; they may be missing.
-	Extra []string
+	ExtraDirs []string
 	// StateFile records what was imported; below --root-dir.
 	StateFile string
 	Importer  Importer
@@ -95,12 +95,12 @@ type Dir struct {
 	mu       sync.Mutex
 	problems map[string]pod.Problem
 	// settled is closed while every archive that was seen has been handled.
-	settled chan struct{}
-	isDone  bool
-	// closed are files that were completed since the last sync.
-	closed map[string]struct{}
-	// failed has the shapes of rejected files. Those are not read again.
-	failed map[string]shape
+	settled   chan struct{}
+	isSettled bool
+	// closedFiles are files that were completed since the last sync.
+	closedFiles map[string]struct{}
+	// rejected has the shapes of rejected files. Those are not read again.
+	rejected map[string]fileStamp
 	// recheck says that the next sync compares with the images that the runtime has.
 	recheck bool
 }
@@ -115,7 +115,7 @@ func New(cfg Config) *Dir {
 		cfg: cfg, log: log, metrics: newMetrics(cfg.Registerer),
 		poke: wake.New(), state: loadState(cfg.StateFile),
 		problems: map[string]pod.Problem{}, settled: make(chan struct{}),
-		closed: map[string]struct{}{}, failed: map[string]shape{}, recheck: true,
+		closedFiles: map[string]struct{}{}, rejected: map[string]fileStamp{}, recheck: true,
 	}
 }
 
@@ -146,11 +146,11 @@ func (d *Dir) Recheck() {
 	d.wake()
 }
 
-// Missing reports an image that is needed and that the runtime does not have. If it
+// ReportMissing reports an image that is needed and that the runtime does not have. If it
 // came from an archive that still exists, it is imported again, and Wait waits for
 // that. Other names cost nothing.
-func (d *Dir) Missing(ref string) {
-	if !d.state.had(ref) {
+func (d *Dir) ReportMissing(ref string) {
+	if !d.state.hasImage(ref) {
 		return
 	}
 	d.mu.Lock()
@@ -160,9 +160,9 @@ func (d *Dir) Missing(ref string) {
 	d.wake()
 }
 
-// Holds reports whether an image, by any spelling of its name, came from an archive that
+// HasImage reports whether an image, by any spelling of its name, came from an archive that
 // still exists.
-func (d *Dir) Holds(ref string) bool {
+func (d *Dir) HasImage(ref string) bool {
 	name := imageref.Full(ref)
 	return name != "" && slices.ContainsFunc(d.state.refs(), func(known string) bool { return imageref.Full(known) == name })
 }
@@ -190,16 +190,16 @@ func (d *Dir) Wait(ctx context.Context) error {
 func (d *Dir) Importing() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.isDone
+	return !d.isSettled
 }
 
-// waitPatience bounds how long a large archive may delay the pulls of other images.
-const waitPatience = 10 * time.Second
+// waitTimeout bounds how long a large archive may delay the pulls of other images.
+const waitTimeout = 10 * time.Second
 
 // WaitBriefly is Wait for at most ten seconds. A timeout is not an error; ctx's error
 // is.
 func (d *Dir) WaitBriefly(ctx context.Context) error {
-	patience, cancel := context.WithTimeout(ctx, waitPatience)
+	patience, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	_ = d.Wait(patience)
 	return ctx.Err()
@@ -225,8 +225,8 @@ func (d *Dir) wake() {
 // sync without a wake-up; 0 for none.
 func (d *Dir) sync(ctx context.Context) time.Duration {
 	d.mu.Lock()
-	recheck, closed := d.recheck, d.closed
-	d.recheck, d.closed = false, map[string]struct{}{}
+	recheck, closed := d.recheck, d.closedFiles
+	d.recheck, d.closedFiles = false, map[string]struct{}{}
 	d.mu.Unlock()
 
 	files, next := d.candidates(closed, time.Now())
@@ -235,7 +235,7 @@ func (d *Dir) sync(ctx context.Context) time.Duration {
 		if ctx.Err() != nil {
 			return 0
 		}
-		if err := d.one(ctx, f, recheck); err != nil {
+		if err := d.importFile(ctx, f, recheck); err != nil {
 			again = true
 		}
 	}
@@ -256,16 +256,16 @@ func (d *Dir) sync(ctx context.Context) time.Duration {
 func (d *Dir) settle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.recheck && len(d.closed) == 0 && !d.isDone {
-		d.isDone = true
+	if !d.recheck && len(d.closedFiles) == 0 && !d.isSettled {
+		d.isSettled = true
 		close(d.settled)
 	}
 }
 
 // unsettleLocked makes Wait block.
 func (d *Dir) unsettleLocked() {
-	if d.isDone {
-		d.isDone = false
+	if d.isSettled {
+		d.isSettled = false
 		d.settled = make(chan struct{})
 	}
 }

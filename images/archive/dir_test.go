@@ -173,7 +173,7 @@ func TestAnImageThatIsMissedComesBack(t *testing.T) {
 	put(t, dir, "a.tar", "localhost/a:1", time.Minute)
 	d, _ := importing(t, s, dir)
 	settled(t, d)
-	d.Missing("localhost/other:1")
+	d.ReportMissing("localhost/other:1")
 	settled(t, d)
 	if got := s.files(); len(got) != 1 {
 		t.Errorf("after another image was missed: imported %v, want it once", got)
@@ -181,7 +181,7 @@ func TestAnImageThatIsMissedComesBack(t *testing.T) {
 	s.mu.Lock()
 	s.has = map[string]bool{}
 	s.mu.Unlock()
-	d.Missing("localhost/a:1")
+	d.ReportMissing("localhost/a:1")
 	settled(t, d) // as a pull does
 	if got := s.files(); len(got) != 2 {
 		t.Errorf("after it was missed: imported %v, want it twice", got)
@@ -199,7 +199,7 @@ func TestAnImageIsReportedOnceTheRuntimeShowsIt(t *testing.T) {
 	d = New(Config{Dir: dir, StateFile: filepath.Join(dir, "../state.json"), Importer: s, Images: s, Imported: func(refs []string) {
 		image, err := s.ImageStatus(t.Context(), refs[0])
 		if image == nil {
-			d.Missing(refs[0])
+			d.ReportMissing(refs[0])
 		}
 		shown <- image != nil && err == nil
 	}})
@@ -373,8 +373,8 @@ func TestAnArchiveHoldsUpPullsForSecondsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Dir: t.TempDir()})
 		began := time.Now()
-		if err := d.WaitBriefly(t.Context()); err != nil || time.Since(began) != waitPatience {
-			t.Errorf("got %v after %v, want nil after %v", err, time.Since(began), waitPatience)
+		if err := d.WaitBriefly(t.Context()); err != nil || time.Since(began) != waitTimeout {
+			t.Errorf("got %v after %v, want nil after %v", err, time.Since(began), waitTimeout)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()

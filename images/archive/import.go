@@ -10,16 +10,16 @@ import (
 	"podd/internal/wake"
 )
 
-// one imports an archive unless it was imported before. Its errors are
+// importFile imports an archive unless it was imported before. Its errors are
 // temporary; a bad archive is a problem, not an error.
-func (d *Dir) one(ctx context.Context, f file, recheck bool) error {
+func (d *Dir) importFile(ctx context.Context, f file, recheck bool) error {
 	d.mu.Lock()
-	refused := d.failed[f.path] == f.shape
+	refused := d.rejected[f.path] == f.stamp
 	d.mu.Unlock()
 	if refused {
 		return nil
 	}
-	have, err := d.have(ctx, f, recheck)
+	have, err := d.alreadyImported(ctx, f, recheck)
 	if err != nil || have {
 		return err
 	}
@@ -27,42 +27,42 @@ func (d *Dir) one(ctx context.Context, f file, recheck bool) error {
 	d.unsettleLocked()
 	d.mu.Unlock()
 	began := time.Now()
-	d.progress(Progress{File: f.path, Size: f.shape.Size})
+	d.reportProgress(Progress{File: f.path, Size: f.stamp.Size})
 	refs, err := d.cfg.Importer.Import(ctx, f.path)
 	if err == nil && len(refs) == 0 {
 		err = &InvalidError{File: f.path, Reason: "names no image"}
 	}
-	d.progress(Progress{File: f.path, Size: f.shape.Size, Done: true, Refs: refs, Err: err, Took: time.Since(began)})
+	d.reportProgress(Progress{File: f.path, Size: f.stamp.Size, Done: true, Refs: refs, Err: err, Took: time.Since(began)})
 	d.metrics.observe(err, time.Since(began))
 	if err == nil {
-		return d.imported(ctx, f, refs, time.Since(began))
+		return d.recordImport(ctx, f, refs, time.Since(began))
 	}
 	if ctx.Err() != nil {
 		return err
 	}
-	d.problem(f.path, err)
+	d.recordProblem(f.path, err)
 	if _, bad := errors.AsType[*InvalidError](err); bad {
 		d.mu.Lock()
-		d.failed[f.path] = f.shape
+		d.rejected[f.path] = f.stamp
 		d.mu.Unlock()
 		return nil
 	}
 	return err
 }
 
-// have reports whether the runtime has all images of an archive that was
+// alreadyImported reports whether the runtime has all images of an archive that was
 // imported before, with this shape or this content.
-func (d *Dir) have(ctx context.Context, f file, recheck bool) (bool, error) {
+func (d *Dir) alreadyImported(ctx context.Context, f file, recheck bool) (bool, error) {
 	known, ok := d.state.get(f.path)
 	if !ok {
 		return false, nil
 	}
-	if known.Shape != f.shape {
+	if known.Stamp != f.stamp {
 		digest, err := digestFile(f.path)
 		if err != nil || digest != known.Digest {
 			return false, nil
 		}
-		known.Shape = f.shape // touched, copied or restored: the content is the same
+		known.Stamp = f.stamp // touched, copied or restored: the content is the same
 		d.state.put(f.path, known)
 		recheck = true
 	}
@@ -85,16 +85,16 @@ func (d *Dir) have(ctx context.Context, f file, recheck bool) (bool, error) {
 	return len(missing) == 0, nil
 }
 
-func (d *Dir) imported(ctx context.Context, f file, refs []string, took time.Duration) error {
-	d.untilSeen(ctx, refs)
+func (d *Dir) recordImport(ctx context.Context, f file, refs []string, took time.Duration) error {
+	d.awaitVisible(ctx, refs)
 	d.mu.Lock()
 	delete(d.problems, f.path)
-	delete(d.failed, f.path)
+	delete(d.rejected, f.path)
 	d.mu.Unlock()
 	d.log.Info("imported images", "file", f.path, "images", refs, "took", took.Round(time.Millisecond))
 	digest, err := digestFile(f.path)
 	if err == nil {
-		err = d.state.put(f.path, record{Shape: f.shape, Digest: digest, Refs: refs})
+		err = d.state.put(f.path, record{Stamp: f.stamp, Digest: digest, Refs: refs})
 	}
 	if err != nil { // only means another import at the next start
 		d.log.Warn("cannot save which archives were imported", "file", f.path, "error", err)
@@ -105,32 +105,32 @@ func (d *Dir) imported(ctx context.Context, f file, refs []string, took time.Dur
 	return nil
 }
 
-// untilSeen blocks until CRI shows the images, two seconds at most: its image service hears
+// awaitVisible blocks until CRI shows the images, two seconds at most: its image service hears
 // of an import from containerd's events, some milliseconds later. A pod that is woken
 // before that would find its image missing, and have it imported again.
-func (d *Dir) untilSeen(ctx context.Context, refs []string) {
-	ctx, cancel := context.WithTimeout(ctx, seenPatience)
+func (d *Dir) awaitVisible(ctx context.Context, refs []string) {
+	ctx, cancel := context.WithTimeout(ctx, visibleTimeout)
 	defer cancel()
 	for _, ref := range refs {
 		for {
 			if image, err := d.cfg.Images.ImageStatus(ctx, ref); err != nil || image != nil {
 				break
 			}
-			if !wake.Sleep(ctx, seenAgain) {
+			if !wake.Sleep(ctx, visiblePollInterval) {
 				return
 			}
 		}
 	}
 }
 
-func (d *Dir) progress(p Progress) {
+func (d *Dir) reportProgress(p Progress) {
 	if d.cfg.Progress != nil {
 		d.cfg.Progress(p)
 	}
 }
 
-// problem records a problem, and logs it if it is new.
-func (d *Dir) problem(path string, err error) {
+// recordProblem records a problem, and logs it if it is new.
+func (d *Dir) recordProblem(path string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old, known := d.problems[path]
@@ -142,9 +142,9 @@ func (d *Dir) problem(path string, err error) {
 	d.log.Warn("cannot import images", "from", path, "error", err)
 }
 
-// forgetProblems drops problems of files that are gone, and of directories that
+// pruneProblems drops problems of files that are gone, and of directories that
 // are good again.
-func (d *Dir) forgetProblems(there map[string]struct{}) {
+func (d *Dir) pruneProblems(there map[string]struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for path := range d.problems {
@@ -152,9 +152,9 @@ func (d *Dir) forgetProblems(there map[string]struct{}) {
 			delete(d.problems, path)
 		}
 	}
-	for path := range d.failed {
+	for path := range d.rejected {
 		if _, ok := there[path]; !ok {
-			delete(d.failed, path)
+			delete(d.rejected, path)
 		}
 	}
 }

@@ -23,7 +23,7 @@ var suffixes = []string{".tar", ".tar.gz", ".tgz", ".tar.zst"}
 // file is a file of an image directory.
 type file struct {
 	path  string
-	shape shape
+	stamp fileStamp
 }
 
 // candidates lists the archives, smallest first, so that the sandbox image does not wait
@@ -31,10 +31,10 @@ type file struct {
 // them again.
 func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []file, next time.Duration) {
 	there := map[string]struct{}{}
-	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
+	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.ExtraDirs...) {
 		entries, err := d.list(dir)
 		if err != nil {
-			d.problem(dir, err)
+			d.recordProblem(dir, err)
 			there[dir] = struct{}{} // the problem stays
 			continue
 		}
@@ -48,17 +48,17 @@ func (d *Dir) candidates(closed map[string]struct{}, now time.Time) (found []fil
 				continue // a dangling link, a directory, a pipe
 			}
 			there[path] = struct{}{}
-			if wait := beingWritten(path, info, now); wait > 0 && !d.state.knows(path, shapeOf(info)) {
+			if wait := settleDelay(path, info, now); wait > 0 && !d.state.isCurrent(path, stampOf(info)) {
 				if _, ok := closed[path]; !ok {
 					next = max(next, wait)
 					continue
 				}
 			}
-			found = append(found, file{path: path, shape: shapeOf(info)})
+			found = append(found, file{path: path, stamp: stampOf(info)})
 		}
 	}
-	d.forgetProblems(there)
-	slices.SortStableFunc(found, func(a, b file) int { return int(min(max(a.shape.Size-b.shape.Size, -1), 1)) })
+	d.pruneProblems(there)
+	slices.SortStableFunc(found, func(a, b file) int { return int(min(max(a.stamp.Size-b.stamp.Size, -1), 1)) })
 	return found, next
 }
 
@@ -80,10 +80,10 @@ func (d *Dir) list(dir string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// beingWritten returns how long to leave a file alone, or 0. The kernel grants a read lease
+// settleDelay returns how long to leave a file alone, or 0. The kernel grants a read lease
 // only on a file that nobody has open for writing. On a filesystem without leases, the
 // file's age decides.
-func beingWritten(path string, info fs.FileInfo, now time.Time) time.Duration {
+func settleDelay(path string, info fs.FileInfo, now time.Time) time.Duration {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0 // the import will report why

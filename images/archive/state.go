@@ -14,22 +14,22 @@ import (
 	"podd/internal/imageref"
 )
 
-// shape changes whenever a file does, without reading it.
-type shape struct {
+// fileStamp changes whenever a file does, without reading it.
+type fileStamp struct {
 	Size int64 `json:"size"`
 	// ModTime in nanoseconds since 1970.
 	ModTime int64 `json:"mtime"`
 }
 
-func shapeOf(info fs.FileInfo) shape {
-	return shape{Size: info.Size(), ModTime: info.ModTime().UnixNano()}
+func stampOf(info fs.FileInfo) fileStamp {
+	return fileStamp{Size: info.Size(), ModTime: info.ModTime().UnixNano()}
 }
 
 // record is one archive that was imported.
 type record struct {
-	Shape  shape    `json:"shape"`
-	Digest string   `json:"sha256"`
-	Refs   []string `json:"images"`
+	Stamp  fileStamp `json:"shape"`
+	Digest string    `json:"sha256"`
+	Refs   []string  `json:"images"`
 }
 
 // state is a small file that says which archive provided which images. Losing it costs only
@@ -39,8 +39,8 @@ type state struct {
 	// write is file.Write, or a test's function.
 	write func(stateFile) error
 
-	mu   sync.Mutex
-	byID map[string]record // never changed, only replaced
+	mu     sync.Mutex
+	byPath map[string]record // never changed, only replaced
 }
 
 // stateFile has a version, so that a later podd can read an older file.
@@ -50,10 +50,10 @@ type stateFile struct {
 }
 
 func loadState(path string) *state {
-	s := &state{file: checkpoint.File[stateFile]{Path: path, Format: checkpoint.Format{Codec: checkpoint.IndentedJSON, DirMode: 0o711}}, byID: map[string]record{}}
+	s := &state{file: checkpoint.File[stateFile]{Path: path, Format: checkpoint.Format{Codec: checkpoint.IndentedJSON, DirMode: 0o711}}, byPath: map[string]record{}}
 	s.write = s.file.Write
 	if f, err := s.file.Read(); err == nil && f.Version == 1 && f.Files != nil {
-		s.byID = f.Files
+		s.byPath = f.Files
 	}
 	return s
 }
@@ -63,9 +63,9 @@ func (s *state) get(path string) (record, bool) {
 	return r, ok
 }
 
-// had reports whether an image, by the runtime's or a user's spelling, came from
+// hasImage reports whether an image, by the runtime's or a user's spelling, came from
 // an archive.
-func (s *state) had(ref string) bool {
+func (s *state) hasImage(ref string) bool {
 	name := imageref.Full(ref)
 	for _, r := range s.all() {
 		if slices.ContainsFunc(r.Refs, func(known string) bool { return imageref.Full(known) == name }) {
@@ -75,9 +75,9 @@ func (s *state) had(ref string) bool {
 	return false
 }
 
-func (s *state) knows(path string, shape shape) bool {
+func (s *state) isCurrent(path string, shape fileStamp) bool {
 	r, ok := s.get(path)
-	return ok && r.Shape == shape
+	return ok && r.Stamp == shape
 }
 
 // put records an archive, drops archives that are gone, and writes the file. Only Dir.Run
@@ -94,7 +94,7 @@ func (s *state) put(path string, r record) error {
 		}
 	}
 	s.mu.Lock()
-	s.byID = there
+	s.byPath = there
 	s.mu.Unlock()
 	return s.write(stateFile{Version: 1, Files: there})
 }
@@ -103,7 +103,7 @@ func (s *state) put(path string, r record) error {
 func (s *state) all() map[string]record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.byID
+	return s.byPath
 }
 
 func digestFile(path string) (string, error) {

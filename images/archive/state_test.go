@@ -35,7 +35,7 @@ func TestWhoAsksDoesNotWaitForTheDisk(t *testing.T) {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		if refs := s.refs(); !s.had("localhost/a:1") || !slices.Contains(refs, "localhost/a:1") {
+		if refs := s.refs(); !s.hasImage("localhost/a:1") || !slices.Contains(refs, "localhost/a:1") {
 			t.Errorf("got %v, want a's image among them", refs)
 		}
 	}()
@@ -55,7 +55,7 @@ func TestWhoAsksDoesNotWaitForTheDisk(t *testing.T) {
 	if err := s.put(b, record{Refs: []string{"localhost/b:1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if again := loadState(s.file.Path); again.had("localhost/a:1") || !again.had("localhost/b:1") {
-		t.Errorf("on the disk: got %v, want b's alone", again.byID)
+	if again := loadState(s.file.Path); again.hasImage("localhost/a:1") || !again.hasImage("localhost/b:1") {
+		t.Errorf("on the disk: got %v, want b's alone", again.byPath)
 	}
 }

@@ -86,9 +86,9 @@ func (s *stream) send(ctx context.Context, r io.Reader) error {
 	return ctx.Err()
 }
 
-// saved reads a transfer's progress to its end and returns the names of the
+// savedImages reads a transfer's progress to its end and returns the names of the
 // stored images.
-func (s *stream) saved() []string {
+func (s *stream) savedImages() []string {
 	var names []string
 	for {
 		message, err := s.client.Recv()

@@ -44,7 +44,7 @@ func (d *Dir) watchOnce(ctx context.Context) error {
 		return err
 	}
 	dirs := map[int32]string{}
-	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.Extra...) {
+	for _, dir := range append([]string{d.cfg.Dir}, d.cfg.ExtraDirs...) {
 		wd, err := i.Add(dir, watchMask)
 		if err != nil {
 			if dir != d.cfg.Dir && errors.Is(err, unix.ENOENT) {
@@ -62,22 +62,22 @@ func (d *Dir) watchOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if gone := d.events(events, dirs); gone {
+		if gone := d.handleEvents(events, dirs); gone {
 			return errors.New("an image directory was moved or removed")
 		}
 		d.wake()
 	}
 }
 
-// events records the files that are complete, and reports whether a directory is
+// handleEvents records the files that are complete, and reports whether a directory is
 // gone.
-func (d *Dir) events(all []filewatch.Event, dirs map[int32]string) (gone bool) {
+func (d *Dir) handleEvents(all []filewatch.Event, dirs map[int32]string) (gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, e := range all {
 		gone = gone || e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0
 		if e.Mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 && isArchiveName(e.Name()) {
-			d.closed[filepath.Join(dirs[e.Watch], e.Name())] = struct{}{}
+			d.closedFiles[filepath.Join(dirs[e.Watch], e.Name())] = struct{}{}
 			d.unsettleLocked()
 		}
 	}

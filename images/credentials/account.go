@@ -16,18 +16,18 @@ import (
 	"podd/internal/pod"
 )
 
-// Accounts gives access to the service accounts of a cluster. Both methods block for
+// ServiceAccounts gives access to the service accounts of a cluster. Both methods block for
 // seconds at most.
-type Accounts interface {
+type ServiceAccounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	RequestToken(ctx context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// NoAccounts serves a node without a cluster: plugins get no tokens.
-var NoAccounts Accounts
+// NoServiceAccounts serves a node without a cluster: plugins get no tokens.
+var NoServiceAccounts ServiceAccounts
 
-// account is a service account for which a plugin finds credentials (KEP-4412).
-type account struct {
+// serviceAccount is a service account for which a plugin finds credentials (KEP-4412).
+type serviceAccount struct {
 	Source      pod.CredentialSource
 	Annotations map[string]string // the ones that the plugin wants
 	Pod         string            // the pod's UID, if the token belongs to no other pod
@@ -43,10 +43,10 @@ func accountName(p *v1.Pod) string {
 	return p.Spec.ServiceAccountName
 }
 
-// account returns the service account of a pod as the plugin wants it. It is nil for none,
+// serviceAccountFor returns the service account of a pod as the plugin wants it. It is nil for none,
 // which is correct if the plugin does not require one. ok is false if the plugin must not
 // be asked.
-func (p *provider) account(ctx context.Context, of *v1.Pod) (a *account, ok bool, err error) {
+func (p *provider) serviceAccountFor(ctx context.Context, of *v1.Pod) (a *serviceAccount, ok bool, err error) {
 	want, name := p.config.TokenAttributes, accountName(of)
 	switch {
 	case want == nil:
@@ -58,7 +58,7 @@ func (p *provider) account(ctx context.Context, of *v1.Pod) (a *account, ok bool
 	if err != nil {
 		return nil, false, fmt.Errorf("get service account %s/%s: %w", of.Namespace, name, err)
 	}
-	a = &account{pod: of, Annotations: map[string]string{}, Source: pod.CredentialSource{
+	a = &serviceAccount{pod: of, Annotations: map[string]string{}, Source: pod.CredentialSource{
 		Account: true, Namespace: of.Namespace, Name: name, UID: string(found.UID),
 	}}
 	for _, key := range want.RequiredServiceAccountAnnotationKeys {
@@ -80,7 +80,7 @@ func (p *provider) account(ctx context.Context, of *v1.Pod) (a *account, ok bool
 }
 
 // scope identifies the owner of a cache entry's credentials; empty if they are everybody's.
-func (a *account) scope() string {
+func (a *serviceAccount) scope() string {
 	if a == nil {
 		return ""
 	}
@@ -88,14 +88,14 @@ func (a *account) scope() string {
 	return string(text)
 }
 
-func (a *account) annotations() map[string]string {
+func (a *serviceAccount) annotations() map[string]string {
 	if a == nil || len(a.Annotations) == 0 {
 		return nil
 	}
 	return maps.Clone(a.Annotations)
 }
 
-func (a *account) source() pod.CredentialSource {
+func (a *serviceAccount) source() pod.CredentialSource {
 	if a == nil {
 		return pod.CredentialSource{}
 	}
@@ -103,7 +103,7 @@ func (a *account) source() pod.CredentialSource {
 }
 
 // token requests the token for the plugin, bound to the pod; empty without an account.
-func (p *provider) token(ctx context.Context, a *account) (token string, expires time.Time, err error) {
+func (p *provider) token(ctx context.Context, a *serviceAccount) (token string, expires time.Time, err error) {
 	if a == nil {
 		return "", time.Time{}, nil
 	}
@@ -120,18 +120,18 @@ func (p *provider) token(ctx context.Context, a *account) (token string, expires
 	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
 }
 
-// maxKnown bounds the number of pods with remembered accounts.
-const maxKnown = 1000
+// maxRememberedAccounts bounds the number of pods with remembered accounts.
+const maxRememberedAccounts = 1000
 
-// remember records the accounts that gave a pod credentials, for Own.
-func (k *Keyring) remember(p *v1.Pod, auths []pod.RegistryAuth) {
+// rememberAccounts records the accounts that gave a pod credentials, for Own.
+func (k *Keyring) rememberAccounts(p *v1.Pod, auths []pod.RegistryAuth) {
 	for i := range auths {
 		if !auths[i].Source.Account {
 			continue
 		}
 		k.mu.Lock()
 		for uid := range k.accounts {
-			if len(k.accounts) < maxKnown {
+			if len(k.accounts) < maxRememberedAccounts {
 				break
 			}
 			delete(k.accounts, uid)
@@ -142,15 +142,15 @@ func (k *Keyring) remember(p *v1.Pod, auths []pod.RegistryAuth) {
 	}
 }
 
-// ByAccount returns the service account, as namespace/name, for which plugins get tokens
+// ServiceAccountFor returns the service account, as namespace/name, for which plugins get tokens
 // for an image and a pod; empty if they get none. Pods of other accounts may not have the
 // credentials that these plugins return.
-func (k *Keyring) ByAccount(ref string, p *v1.Pod) string {
+func (k *Keyring) ServiceAccountFor(ref string, p *v1.Pod) string {
 	name := accountName(p)
 	if k.cfg.Providers == nil || name == "" {
 		return ""
 	}
-	at, err := locate(ref)
+	at, err := imageLocation(ref)
 	if err != nil {
 		return ""
 	}

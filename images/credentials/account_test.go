@@ -103,7 +103,7 @@ func TestPluginsFindCredentialsForAServiceAccount(t *testing.T) {
 			if len(got) != 1 || got[0].Username != tc.user || got[0].Source != tc.source {
 				t.Fatalf("got %+v, want user %s of %+v", got, tc.user, tc.source)
 			}
-			own, _ := k.Own("reg.test/app:1", tc.pod)
+			own, _ := k.PodCredentials("reg.test/app:1", tc.pod)
 			if tc.source.Account != (len(own) == 1 && own[0].Source == tc.source) {
 				t.Errorf("its own: got %+v", own)
 			}

@@ -53,8 +53,8 @@ func decodeAuth(field string) (user, password string, err error) {
 // dockerFile is a docker configuration of either format.
 type dockerFile struct {
 	index authIndex
-	// wrong are messages about entries that cannot be used.
-	wrong []string
+	// problems are messages about entries that cannot be used.
+	problems []string
 }
 
 // parseDockerConfig reads config.json (entries below "auths"), or, if legacy,
@@ -77,7 +77,7 @@ func parseDockerConfig(data []byte, legacy bool) (*dockerFile, error) {
 	for _, key := range sortedKeys(file.Auths) {
 		var entry dockerEntry
 		if json.Unmarshal(file.Auths[key], &entry) != nil {
-			d.wrong = append(d.wrong, fmt.Sprintf("the credentials for %s are not in the format that docker login writes", key))
+			d.problems = append(d.problems, fmt.Sprintf("the credentials for %s are not in the format that docker login writes", key))
 			continue
 		}
 		auth, ok, err := entry.auth()
@@ -85,11 +85,11 @@ func parseDockerConfig(data []byte, legacy bool) (*dockerFile, error) {
 			err = d.index.add(key, auth)
 		}
 		if err != nil {
-			d.wrong = append(d.wrong, fmt.Sprintf("the credentials for %s are not used: %v", key, err))
+			d.problems = append(d.problems, fmt.Sprintf("the credentials for %s are not used: %v", key, err))
 		}
 	}
 	if file.CredsStore != "" || len(file.CredHelpers) > 0 {
-		d.wrong = append(d.wrong, "credHelpers and credsStore are docker's own and not read by node agents: log in without a helper, or use a credential provider plugin (--image-credential-provider-config)")
+		d.problems = append(d.problems, "credHelpers and credsStore are docker's own and not read by node agents: log in without a helper, or use a credential provider plugin (--image-credential-provider-config)")
 	}
 	return d, nil
 }

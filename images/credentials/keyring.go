@@ -20,9 +20,9 @@ import (
 	"podd/internal/pod"
 )
 
-// secretPatience is how long a pull waits for the apiserver's first answer about its
+// secretTimeout is how long a pull waits for the apiserver's first answer about its
 // Secrets (the kubelet waits a second for a watch that has not synced).
-const secretPatience = 2 * time.Second
+const secretTimeout = 2 * time.Second
 
 // maxDockerConfig is the maximum size of a docker configuration in bytes.
 const maxDockerConfig = 1 << 20
@@ -54,16 +54,16 @@ type Keyring struct {
 	log *slog.Logger
 
 	mu sync.Mutex // guards everything below
-	// looked has the shapes of the searched files when file was read.
-	looked   map[string]fileShape
+	// searched has the shapes of the searched files when file was read.
+	searched map[string]fileStamp
 	file     *dockerFile
 	problems []pod.Problem
 	// accounts are the accounts that gave pods credentials, by the pod's UID.
 	accounts map[pod.UID]pod.CredentialSource
 }
 
-// fileShape changes whenever a file does.
-type fileShape struct {
+// fileStamp changes whenever a file does.
+type fileStamp struct {
 	size    int64
 	modTime time.Time
 }
@@ -78,7 +78,7 @@ func New(cfg Config) *Keyring {
 
 // Lookup returns the credentials for an image reference and a pod, in the order in which to
 // try them; none for an anonymous pull. It blocks for plugins, at most a minute each, and
-// for an apiserver that has not answered yet, at most secretPatience. An error names the
+// for an apiserver that has not answered yet, at most secretTimeout. An error names the
 // sources that failed. It comes with the credentials of the others, and the pull should go
 // on: the image may need none.
 func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.RegistryAuth, error) {
@@ -87,8 +87,8 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 		return nil, fmt.Errorf("parse image name %q: %w", ref, err)
 	}
 	repo := named.Name()
-	within, cancel := context.WithTimeout(ctx, secretPatience)
-	auths, missing, err := k.fromSecrets(within, repo, p)
+	within, cancel := context.WithTimeout(ctx, secretTimeout)
+	auths, missing, err := k.secretCredentials(within, repo, p)
 	cancel()
 	for _, m := range missing {
 		if k.cfg.Secret != nil {
@@ -98,39 +98,39 @@ func (k *Keyring) Lookup(ctx context.Context, ref string, p *v1.Pod) ([]pod.Regi
 	auths = append(auths, k.dockerConfig().index.lookup(repo)...)
 	if k.cfg.Providers != nil {
 		more, providerErr := k.cfg.Providers.lookup(ctx, repo, p)
-		k.remember(p, more)
+		k.rememberAccounts(p, more)
 		auths, err = append(auths, more...), errors.Join(err, providerErr)
 	}
 	return auths, err
 }
 
-// Own returns the credentials for an image reference that come from the pod's own
+// PodCredentials returns the credentials for an image reference that come from the pod's own
 // imagePullSecrets, which other pods may not have, and the Source of those that Lookup has
 // found by its service account since podd started. It does not block. It leaves out what
 // cannot be used; Lookup tells why. The error names the Secrets that the apiserver has not
 // answered about: there may be more credentials.
-func (k *Keyring) Own(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error) {
+func (k *Keyring) PodCredentials(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return nil, nil
 	}
-	auths, missing, _ := k.fromSecrets(atOnce(), named.Name(), p)
+	auths, missing, _ := k.secretCredentials(expiredContext(), named.Name(), p)
 	var errs []error
 	for _, m := range missing {
-		if errors.Is(m.err, pod.ErrAwaited) || errors.Is(m.err, pod.ErrUnknown) {
+		if errors.Is(m.err, pod.ErrObjectPending) || errors.Is(m.err, pod.ErrAPIServerUnavailable) {
 			errs = append(errs, m.err)
 		}
 	}
 	k.mu.Lock()
 	account, known := k.accounts[p.UID]
 	k.mu.Unlock()
-	if known && k.ByAccount(ref, p) != "" {
+	if known && k.ServiceAccountFor(ref, p) != "" {
 		auths = append(auths, pod.RegistryAuth{Source: account})
 	}
 	return auths, errors.Join(errs...)
 }
 
-func locate(ref string) (location, error) {
+func imageLocation(ref string) (location, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return location{}, err
@@ -151,9 +151,9 @@ type missingSecret struct {
 	err  error
 }
 
-// fromSecrets returns the credentials of the Secrets that the pod names, and the Secrets
+// secretCredentials returns the credentials of the Secrets that the pod names, and the Secrets
 // that are missing.
-func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) (auths []pod.RegistryAuth, missing []missingSecret, err error) {
+func (k *Keyring) secretCredentials(ctx context.Context, repo string, p *v1.Pod) (auths []pod.RegistryAuth, missing []missingSecret, err error) {
 	var index authIndex
 	var errs []error
 	for _, ref := range p.Spec.ImagePullSecrets {
@@ -177,15 +177,15 @@ func (k *Keyring) fromSecrets(ctx context.Context, repo string, p *v1.Pod) (auth
 	return index.lookup(repo), missing, errors.Join(errs...)
 }
 
-// TellMissing records an event about missing Secrets after a pull has failed. A pull that
+// RecordMissingSecrets records an event about missing Secrets after a pull has failed. A pull that
 // succeeds without them gets no event: the registry did not ask
 // (kubernetes/kubernetes#138432; the kubelet of 1.36 records it before each pull).
-func (k *Keyring) TellMissing(ref string, p *v1.Pod) {
+func (k *Keyring) RecordMissingSecrets(ref string, p *v1.Pod) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil || k.cfg.Recorder == nil {
 		return
 	}
-	_, missing, _ := k.fromSecrets(atOnce(), named.Name(), p)
+	_, missing, _ := k.secretCredentials(expiredContext(), named.Name(), p)
 	var names []string
 	for _, m := range missing {
 		names = append(names, m.name)
@@ -196,8 +196,8 @@ func (k *Keyring) TellMissing(ref string, p *v1.Pod) {
 	}
 }
 
-// atOnce returns a context for a look that does not wait.
-func atOnce() context.Context {
+// expiredContext returns a context for a look that does not wait.
+func expiredContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -232,15 +232,15 @@ func addSecret(index *authIndex, s *v1.Secret, from pod.CredentialSource) error 
 			}
 		}
 	}
-	if len(file.wrong) > 0 {
+	if len(file.problems) > 0 {
 		return errSecretEntries
 	}
 	return nil
 }
 
-// places returns where a docker configuration may be, in order: every config.json
+// dockerConfigPaths returns where a docker configuration may be, in order: every config.json
 // before every .dockercfg.
-func (k *Keyring) places() []string {
+func (k *Keyring) dockerConfigPaths() []string {
 	var all []string
 	add := func(dir string, name ...string) {
 		if dir != "" {
@@ -262,17 +262,17 @@ func (k *Keyring) places() []string {
 func (k *Keyring) dockerConfig() *dockerFile {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	places := k.places()
-	seen := map[string]fileShape{}
+	places := k.dockerConfigPaths()
+	seen := map[string]fileStamp{}
 	for _, path := range places {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			seen[path] = fileShape{info.Size(), info.ModTime()}
+			seen[path] = fileStamp{info.Size(), info.ModTime()}
 		}
 	}
-	if k.looked != nil && maps.Equal(seen, k.looked) {
+	if k.searched != nil && maps.Equal(seen, k.searched) {
 		return k.file
 	}
-	k.looked, k.file, k.problems = seen, &dockerFile{}, nil
+	k.searched, k.file, k.problems = seen, &dockerFile{}, nil
 	for _, path := range places {
 		if _, ok := seen[path]; !ok {
 			continue
@@ -282,7 +282,7 @@ func (k *Keyring) dockerConfig() *dockerFile {
 			k.problemLocked(path, err.Error())
 			continue
 		}
-		for _, w := range file.wrong {
+		for _, w := range file.problems {
 			k.problemLocked(path, w)
 		}
 		k.log.Info("read registry credentials", "file", path, "registries", len(file.index.keys))

@@ -124,13 +124,13 @@ func TestWhatADockerConfigurationSays(t *testing.T) {
 			t.Errorf("%s: got %+v, want none", repo, got)
 		}
 	}
-	said := strings.Join(file.wrong, "\n")
+	said := strings.Join(file.problems, "\n")
 	for _, want := range []string{"bad.test", "half.test", "shape.test", "credHelpers"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("problems: got %q, want %s in them", said, want)
 		}
 	}
-	if strings.Contains(said, "secretwithoutcolon") || len(file.wrong) != 4 {
+	if strings.Contains(said, "secretwithoutcolon") || len(file.problems) != 4 {
 		t.Errorf("problems: got %q, want four without a secret", said)
 	}
 }
@@ -201,9 +201,9 @@ func TestAPullWaitsForASecretOfWhichNothingIsKnownYet(t *testing.T) {
 		told  int
 	}{
 		"it comes":                  {after: 50 * time.Millisecond, want: "secret secret", took: 50 * time.Millisecond},
-		"it comes late":             {after: time.Minute, took: secretPatience, told: 1},
+		"it comes late":             {after: time.Minute, took: secretTimeout, told: 1},
 		"the apiserver is away":     {away: true, told: 1},
-		"it does not answer at all": {took: secretPatience, told: 1},
+		"it does not answer at all": {took: secretTimeout, told: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var events podNotes
@@ -213,7 +213,7 @@ func TestAPullWaitsForASecretOfWhichNothingIsKnownYet(t *testing.T) {
 			}
 			k := New(Config{Recorder: &events, Secret: func(ctx context.Context, _ *v1.Pod, name string) (*v1.Secret, error) {
 				if c.away {
-					return nil, pod.Unknown(errors.New("connection refused"))
+					return nil, pod.APIServerUnavailable(errors.New("connection refused"))
 				}
 				select {
 				case <-known:
@@ -224,21 +224,21 @@ func TestAPullWaitsForASecretOfWhichNothingIsKnownYet(t *testing.T) {
 				case <-known:
 					return secret, nil
 				default:
-					return nil, fmt.Errorf("secret %q is not known yet: %w", name, pod.ErrAwaited)
+					return nil, fmt.Errorf("secret %q is not known yet: %w", name, pod.ErrObjectPending)
 				}
 			}})
-			if auths, unknown := k.Own("reg.test/app:1", p); len(auths) > 0 || unknown == nil || len(events) > 0 {
+			if auths, unknown := k.PodCredentials("reg.test/app:1", p); len(auths) > 0 || unknown == nil || len(events) > 0 {
 				t.Errorf("%s: before, the pod's own are %v (%v), events %q; want none, and that it is not known", what, auths, unknown, events)
 			}
 			began := time.Now()
 			auths, err := k.Lookup(t.Context(), "reg.test/app:1", p)
 			took := time.Since(began)
-			if k.TellMissing("reg.test/app:1", p); err != nil || users(auths) != c.want || took != c.took || len(events) != c.told {
+			if k.RecordMissingSecrets("reg.test/app:1", p); err != nil || users(auths) != c.want || took != c.took || len(events) != c.told {
 				t.Errorf("%s: got %q (%v) after %v, events %q; want %q after %v, %d events", what, users(auths), err, took, events, c.want, c.took, c.told)
 			}
 			if c.after > 0 {
 				time.Sleep(c.after)
-				if auths, unknown := k.Own("reg.test/app:1", p); users(auths) != "secret secret" || unknown != nil {
+				if auths, unknown := k.PodCredentials("reg.test/app:1", p); users(auths) != "secret secret" || unknown != nil {
 					t.Errorf("%s: then the pod's own are %v (%v)", what, auths, unknown)
 				}
 			}
@@ -293,7 +293,7 @@ func TestSecretsComeFirstAndAMissingOneIsReported(t *testing.T) {
 	if len(events) > 0 {
 		t.Errorf("before a pull has failed: got events %q", events)
 	}
-	k.TellMissing("reg.test/app:1", p)
+	k.RecordMissingSecrets("reg.test/app:1", p)
 	want := []string{"Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (gone, lost); attempting to pull the image may not succeed."}
 	if !slices.Equal(events, want) {
 		t.Errorf("events: got %q, want %q", events, want)
@@ -301,7 +301,7 @@ func TestSecretsComeFirstAndAMissingOneIsReported(t *testing.T) {
 	events = nil
 	k = New(Config{Recorder: &events})
 	_, err = k.Lookup(t.Context(), "reg.test/app:1", p)
-	if k.TellMissing("reg.test/app:1", p); err != nil || len(events) != 1 {
+	if k.RecordMissingSecrets("reg.test/app:1", p); err != nil || len(events) != 1 {
 		t.Errorf("without Secrets: got %v, events %q", err, events)
 	}
 }

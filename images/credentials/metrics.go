@@ -37,7 +37,7 @@ func newProviderMetrics(reg prometheus.Registerer, hash string) *providerMetrics
 	return m
 }
 
-func (m *providerMetrics) ran(plugin string, took time.Duration, err error) {
+func (m *providerMetrics) observe(plugin string, took time.Duration, err error) {
 	m.duration.WithLabelValues(plugin).Observe(took.Seconds())
 	if err != nil {
 		m.errors.WithLabelValues(plugin).Inc()

@@ -45,8 +45,8 @@ type ProvidersConfig struct {
 	Config string
 	// BinDir has the plugins' executables.
 	BinDir string
-	// Accounts are the cluster's accounts, or NoAccounts.
-	Accounts   Accounts
+	// Accounts are the cluster's accounts, or NoServiceAccounts.
+	Accounts   ServiceAccounts
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -72,7 +72,7 @@ func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("read the directory of credential provider plugins: %s is not a directory", cfg.BinDir)
 	}
-	configs, hash, err := readProviders(cfg.Config, cfg.Accounts != NoAccounts)
+	configs, hash, err := readProviders(cfg.Config, cfg.Accounts != NoServiceAccounts)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func LoadProviders(cfg ProvidersConfig) (*Providers, error) {
 			if err != nil {
 				return nil, err
 			}
-			p.match = append(p.match, l)
+			p.matchImages = append(p.matchImages, l)
 		}
 		if _, err := exec.LookPath(p.program); err != nil {
 			missing = append(missing, fmt.Errorf("credential provider %s: no executable program at %s", p.config.Name, p.program))
@@ -112,7 +112,7 @@ func (ps *Providers) lookup(ctx context.Context, repo string, of *v1.Pod) ([]pod
 		if err != nil {
 			said := ""
 			if failed, ok := errors.AsType[*pluginError](err); ok {
-				said = failed.said
+				said = failed.stderr
 			}
 			ps.log.Warn("credential provider plugin failed", "plugin", p.config.Name, "image", repo, "error", err, "said", said)
 			errs = append(errs, fmt.Errorf("credential provider %s: %w", p.config.Name, err))
@@ -130,14 +130,14 @@ func (ps *Providers) lookup(ctx context.Context, repo string, of *v1.Pod) ([]pod
 
 // provider is one plugin.
 type provider struct {
-	config  configv1.CredentialProvider
-	program string
-	match   []location
-	metrics *providerMetrics
+	config      configv1.CredentialProvider
+	program     string
+	matchImages []location
+	metrics     *providerMetrics
 	// accounts are the cluster's; nil without tokenAttributes, or without a cluster.
-	accounts Accounts
-	// flight limits each image to one process at a time, for each account.
-	flight flights
+	accounts ServiceAccounts
+	// calls limits each image to one process at a time, for each account.
+	calls sharedCalls
 
 	mu    sync.Mutex
 	cache map[string]cached // guarded by mu; by image, registry or globalKey
@@ -149,7 +149,7 @@ type cached struct {
 }
 
 func (p *provider) matches(repo location) bool {
-	for _, l := range p.match {
+	for _, l := range p.matchImages {
 		if l.covers(repo) {
 			return true
 		}
@@ -160,7 +160,7 @@ func (p *provider) matches(repo location) bool {
 // provide returns cached credentials, or runs the plugin; from is the service account that
 // the credentials belong to, if the plugin asks for one.
 func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths map[string]providerv1.AuthConfig, from pod.CredentialSource, err error) {
-	who, asked, err := p.account(ctx, of)
+	who, asked, err := p.serviceAccountFor(ctx, of)
 	if err != nil || !asked {
 		return nil, from, err
 	}
@@ -169,7 +169,7 @@ func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths 
 	if auths, ok := p.cachedFor(time.Now(), scope+repo, scope+registry, scope+globalKey); ok {
 		return auths, who.source(), nil
 	}
-	got, err := p.flight.do(ctx, scope+repo, func(ctx context.Context) (*answered, error) { return p.ask(ctx, repo, who) })
+	got, err := p.calls.do(ctx, scope+repo, func(ctx context.Context) (*pluginResponse, error) { return p.runWithToken(ctx, repo, who) })
 	if err != nil {
 		return nil, from, err
 	}
@@ -188,27 +188,27 @@ func (p *provider) provide(ctx context.Context, repo string, of *v1.Pod) (auths 
 	if keep == nil {
 		keep = p.config.DefaultCacheDuration
 	}
-	p.keep(time.Now(), scope+key, got.Auth, got.bounded(keep.Duration))
+	p.addToCache(time.Now(), scope+key, got.Auth, got.cacheDuration(keep.Duration))
 	return got.Auth, who.source(), nil
 }
 
-// answered is a response with the expiry of the token that the plugin got for it; zero if
+// pluginResponse is a response with the expiry of the token that the plugin got for it; zero if
 // the expiry does not matter.
-type answered struct {
+type pluginResponse struct {
 	*providerv1.CredentialProviderResponse
 	expires time.Time
 }
 
-// bounded returns how long a response may be kept.
-func (a *answered) bounded(keep time.Duration) time.Duration {
+// cacheDuration returns how long a response may be kept.
+func (a *pluginResponse) cacheDuration(keep time.Duration) time.Duration {
 	if a.expires.IsZero() {
 		return keep
 	}
 	return min(keep, time.Until(a.expires))
 }
 
-// ask runs the plugin, with a token if it asks for one.
-func (p *provider) ask(ctx context.Context, repo string, who *account) (*answered, error) {
+// runWithToken runs the plugin, with a token if it asks for one.
+func (p *provider) runWithToken(ctx context.Context, repo string, who *serviceAccount) (*pluginResponse, error) {
 	token, expires, err := p.token(ctx, who)
 	if err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (p *provider) ask(ctx context.Context, repo string, who *account) (*answere
 			}
 		}
 	}
-	return &answered{response, expires}, nil
+	return &pluginResponse{response, expires}, nil
 }
 
 func (p *provider) cachedFor(now time.Time, keys ...string) (map[string]providerv1.AuthConfig, bool) {
@@ -239,7 +239,7 @@ func (p *provider) cachedFor(now time.Time, keys ...string) (map[string]provider
 	return nil, false
 }
 
-func (p *provider) keep(now time.Time, key string, auths map[string]providerv1.AuthConfig, d time.Duration) {
+func (p *provider) addToCache(now time.Time, key string, auths map[string]providerv1.AuthConfig, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, c := range p.cache {
@@ -281,7 +281,7 @@ func (p *provider) run(ctx context.Context, repo, token string, annotations map[
 	case ctx.Err() != nil:
 		err = fmt.Errorf("it did not respond within %v", providerTimeout)
 	}
-	p.metrics.ran(p.config.Name, time.Since(began), err)
+	p.metrics.observe(p.config.Name, time.Since(began), err)
 	if err != nil {
 		return nil, &pluginError{p.program, err, strings.TrimSpace(complaint.buf.String())}
 	}
@@ -294,12 +294,12 @@ func (p *provider) run(ctx context.Context, repo, token string, annotations map[
 type pluginError struct {
 	program string
 	err     error
-	said    string
+	stderr  string
 }
 
 func (e *pluginError) Error() string {
 	text := e.program + ": " + e.err.Error()
-	if e.said != "" {
+	if e.stderr != "" {
 		text += "; its output is in podd's log"
 	}
 	return text
@@ -309,7 +309,7 @@ func (e *pluginError) Unwrap() error { return e.err }
 
 // decode decodes a response. Its errors never quote it: it may contain secrets.
 func (p *provider) decode(out *boundedBuffer) (*providerv1.CredentialProviderResponse, error) {
-	if out.full {
+	if out.truncated {
 		return nil, fmt.Errorf("its response is longer than %d bytes", maxProviderOutput)
 	}
 	response := &providerv1.CredentialProviderResponse{}
@@ -329,15 +329,15 @@ func short(s string) string { return s[:min(len(s), 100)] }
 // boundedBuffer accepts everything and keeps the first limit bytes. Its buffer
 // is not embedded, since a promoted ReadFrom would bypass the limit.
 type boundedBuffer struct {
-	buf   bytes.Buffer
-	limit int
-	full  bool
+	buf       bytes.Buffer
+	limit     int
+	truncated bool
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
 	room := b.limit - b.buf.Len()
 	if room < len(p) {
-		b.full = true
+		b.truncated = true
 	}
 	b.buf.Write(p[:min(room, len(p))])
 	return len(p), nil

@@ -84,8 +84,8 @@ func TestPluginRunsOncePerCacheKey(t *testing.T) {
 func TestPluginAnswersExpire(t *testing.T) {
 	p := &provider{cache: map[string]cached{}}
 	now := time.Now()
-	p.keep(now, "reg.test", nil, time.Hour)
-	p.keep(now, "never", nil, 0)
+	p.addToCache(now, "reg.test", nil, time.Hour)
+	p.addToCache(now, "never", nil, 0)
 	if _, ok := p.cachedFor(now.Add(time.Hour), "x", "reg.test"); !ok {
 		t.Error("expired too early")
 	}
@@ -95,7 +95,7 @@ func TestPluginAnswersExpire(t *testing.T) {
 	if _, ok := p.cachedFor(now, "never"); ok {
 		t.Error("kept an answer with duration 0")
 	}
-	p.keep(now.Add(2*time.Hour), "other", nil, time.Hour)
+	p.addToCache(now.Add(2*time.Hour), "other", nil, time.Hour)
 	if len(p.cache) != 1 {
 		t.Errorf("got %d entries, want the expired one gone", len(p.cache))
 	}

@@ -157,13 +157,13 @@ func checkProvider(p *configv1.CredentialProvider, cluster bool) []string {
 	case !cluster:
 		say("tokenAttributes", "service account tokens come from a cluster, and this podd runs standalone: leave it out")
 	default:
-		checkTokens(p, func(field, format string, args ...any) { say("tokenAttributes"+field, format, args...) })
+		checkTokenAttributes(p, func(field, format string, args ...any) { say("tokenAttributes"+field, format, args...) })
 	}
 	return wrong
 }
 
-// checkTokens is checkProvider for tokenAttributes.
-func checkTokens(p *configv1.CredentialProvider, say func(field, format string, args ...any)) {
+// checkTokenAttributes is checkProvider for tokenAttributes.
+func checkTokenAttributes(p *configv1.CredentialProvider, say func(field, format string, args ...any)) {
 	t := p.TokenAttributes
 	if p.APIVersion != providerVersions[0] {
 		say("", "is for plugins of apiVersion %s only", providerVersions[0])

@@ -25,12 +25,12 @@ const (
 	sourcesPending = 10 * time.Second
 	// timeout bounds one collection.
 	timeout = 4 * time.Minute
-	// fullStep is how many bytes are freed for a pull that found the disk full while usage
+	// diskFullTarget is how many bytes are freed for a pull that found the disk full while usage
 	// is below the thresholds.
-	fullStep = 2 << 30
-	// repeatEvents is the interval of events about a disk that stays full: every five
+	diskFullTarget = 2 << 30
+	// eventInterval is the interval of events about a disk that stays full: every five
 	// minutes would be too often.
-	repeatEvents = 30 * time.Minute
+	eventInterval = 30 * time.Minute
 )
 
 // Runtime is the part of the container runtime that a Collector needs.
@@ -55,35 +55,35 @@ type Config struct {
 	Policy  Policy
 	// Disk reads the usage of the images' file system.
 	Disk func(ctx context.Context) (Disk, error)
-	// Wanted returns the images that manifests name and those of the image directory. It
+	// WantedImages returns the images that manifests name and those of the image directory. It
 	// returns false until every source of pods is ready: nothing is removed before.
-	Wanted func() ([]string, bool)
-	// Usage summarizes what uses the space on a disk that stays full.
-	Usage func(ctx context.Context) string
-	// Known is called at each collection with the IDs of the images that the runtime had at
+	WantedImages func() ([]string, bool)
+	// DescribeUsage summarizes what uses the space on a disk that stays full.
+	DescribeUsage func(ctx context.Context) string
+	// ImagesListed is called at each collection with the IDs of the images that the runtime had at
 	// that time.
-	Known      func(ids []string, began time.Time)
-	Recorder   Recorder
-	Log        *slog.Logger
-	Registerer prometheus.Registerer
+	ImagesListed func(ids []string, began time.Time)
+	Recorder     Recorder
+	Log          *slog.Logger
+	Registerer   prometheus.Registerer
 }
 
 // Collector removes unused images when their file system runs full, or when they are
 // too old.
 type Collector struct {
-	cfg     Config
-	log     *slog.Logger
-	removed *prometheus.CounterVec
-	poke    wake.Signal
-	all     chan chan<- reclaimed
+	cfg               Config
+	log               *slog.Logger
+	removed           *prometheus.CounterVec
+	poke              wake.Signal
+	removeAllRequests chan chan<- removeResult
 
 	// The fields below belong to Run.
-	memory   map[string]record
-	shared   bool          // containers of other agents were seen
-	again    time.Duration // until the next collection, if that is sooner than usual
-	full     bool          // a pull found the disk full since the last collection
-	failed   bool          // the last collection failed
-	reported time.Time     // when an event last reported a disk that stays full
+	records       map[string]record
+	runtimeShared bool          // containers of other agents were seen
+	retryAfter    time.Duration // until the next collection, if that is sooner than usual
+	diskFull      bool          // a pull found the disk full since the last collection
+	lastFailed    bool          // the last collection failed
+	lastEventAt   time.Time     // when an event last reported a disk that stays full
 }
 
 // New returns a Collector; it starts nothing.
@@ -92,7 +92,7 @@ func New(cfg Config) *Collector {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Collector{
-		cfg: cfg, log: cfg.Log, poke: wake.New(), all: make(chan chan<- reclaimed), memory: map[string]record{},
+		cfg: cfg, log: cfg.Log, poke: wake.New(), removeAllRequests: make(chan chan<- removeResult), records: map[string]record{},
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total",
 			Help: "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
@@ -104,14 +104,14 @@ func New(cfg Config) *Collector {
 	return c
 }
 
-// Soon requests a collection because a pull found the disk full. If usage is below the
+// NotifyDiskFull requests a collection because a pull found the disk full. If usage is below the
 // thresholds, the collection frees 2 GiB. It never blocks; several requests count as one.
-func (c *Collector) Soon() {
+func (c *Collector) NotifyDiskFull() {
 	c.poke.Notify()
 }
 
-// reclaimed is the result of removing all unused images.
-type reclaimed struct {
+// removeResult is the result of removing all unused images.
+type removeResult struct {
 	removed int
 	err     error
 }
@@ -120,9 +120,9 @@ type reclaimed struct {
 // the kubelet does with a full disk, and returns how many it removed. It waits for Run,
 // which does the work, until ctx ends.
 func (c *Collector) RemoveUnused(ctx context.Context) (removed int, err error) {
-	answer := make(chan reclaimed, 1)
+	answer := make(chan removeResult, 1)
 	select {
-	case c.all <- answer:
+	case c.removeAllRequests <- answer:
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
@@ -135,13 +135,13 @@ func (c *Collector) RemoveUnused(ctx context.Context) (removed int, err error) {
 }
 
 // removeAll is RemoveUnused in Run.
-func (c *Collector) removeAll(ctx context.Context) (r reclaimed) {
+func (c *Collector) removeAll(ctx context.Context) (r removeResult) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	wanted, complete := c.cfg.Wanted()
+	wanted, complete := c.cfg.WantedImages()
 	in, err := c.observe(ctx, wanted, time.Now())
 	if err != nil || !complete { // not all images that are wanted are known yet
-		return reclaimed{err: err}
+		return removeResult{err: err}
 	}
 	removable, _, _ := in.removable()
 	var errs []error
@@ -159,16 +159,16 @@ func (c *Collector) removeAll(ctx context.Context) (r reclaimed) {
 // Run collects every five minutes until ctx ends. It is called once, when the runtime
 // is ready.
 func (c *Collector) Run(ctx context.Context) error {
-	if c.cfg.Policy.High >= 100 && c.cfg.Policy.MaxAge == 0 {
+	if c.cfg.Policy.HighThresholdPercent >= 100 && c.cfg.Policy.MaxAge == 0 {
 		// Disabled, as in the kubelet, except when a disk is full: the age of images counts
 		// from here on.
-		wanted, _ := c.cfg.Wanted()
+		wanted, _ := c.cfg.WantedImages()
 		if _, err := c.observe(ctx, wanted, time.Now()); err != nil {
 			c.log.Debug("cannot list images: their age counts from the next time", "error", err)
 		}
 		for {
 			select {
-			case answer := <-c.all:
+			case answer := <-c.removeAllRequests:
 				answer <- c.removeAll(ctx)
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -179,21 +179,21 @@ func (c *Collector) Run(ctx context.Context) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
-		c.again = 0
+		c.retryAfter = 0
 		c.collectAndReport(ctx, began)
-		c.full = false
+		c.diskFull = false
 		last := time.Now()
 		var again <-chan time.Time
-		if c.again > 0 {
-			again = time.After(c.again)
+		if c.retryAfter > 0 {
+			again = time.After(c.retryAfter)
 		}
 		select {
 		case <-tick.C:
 		case <-again:
-		case answer := <-c.all:
+		case answer := <-c.removeAllRequests:
 			answer <- c.removeAll(ctx)
 		case <-c.poke:
-			c.full = true
+			c.diskFull = true
 			if wait := minInterval - time.Since(last); wait > 0 {
 				select {
 				case <-time.After(wait):
@@ -216,15 +216,15 @@ func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 	err := c.Collect(ctx, began)
 	switch {
 	case err == nil:
-		c.failed = false
+		c.lastFailed = false
 		return
 	case errors.Is(err, context.Canceled), errors.Is(err, pod.ErrUnavailable):
 		return // no failure of image garbage collection
-	case c.failed && time.Since(c.reported) >= repeatEvents:
-		c.reported = time.Now()
+	case c.lastFailed && time.Since(c.lastEventAt) >= eventInterval:
+		c.lastEventAt = time.Now()
 		c.event("ImageGCFailed", err.Error())
 	}
-	c.failed = true
+	c.lastFailed = true
 	c.log.Warn("image garbage collection failed", "error", err)
 }
 
@@ -232,21 +232,21 @@ func (c *Collector) collectAndReport(ctx context.Context, began time.Time) {
 // podd started to observe the use of images: MaxAge counts from then at the earliest.
 // The error is meant for users.
 func (c *Collector) Collect(ctx context.Context, began time.Time) error {
-	wanted, complete := c.cfg.Wanted()
+	wanted, complete := c.cfg.WantedImages()
 	now := time.Now()
 	in, err := c.observe(ctx, wanted, now)
 	if err != nil {
 		return err
 	}
-	if c.cfg.Known != nil {
+	if c.cfg.ImagesListed != nil {
 		ids := make([]string, len(in.images))
 		for i, image := range in.images {
 			ids[i] = image.ID
 		}
-		c.cfg.Known(ids, now)
+		c.cfg.ImagesListed(ids, now)
 	}
 	if !complete {
-		c.again = sourcesPending
+		c.retryAfter = sourcesPending
 		return nil
 	}
 	if in.now.Sub(began) <= in.policy.MaxAge {
@@ -262,12 +262,12 @@ func (c *Collector) Collect(ctx context.Context, began time.Time) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, c.makeRoom(ctx, rest, young))...)
+	return errors.Join(append(errs, c.freeSpace(ctx, rest, young))...)
 }
 
 // observe lists the images and what uses them.
 func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time) (input, error) {
-	in := input{memory: c.memory, policy: c.cfg.Policy, now: now, kept: map[string]bool{}}
+	in := input{records: c.records, policy: c.cfg.Policy, now: now, needed: map[string]bool{}}
 	var err error
 	if in.images, err = c.cfg.Runtime.ListImages(ctx); err != nil {
 		return in, err
@@ -276,8 +276,8 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 	if err != nil {
 		return in, err
 	}
-	c.shared = c.shared || len(others) > 0
-	in.shared = c.shared
+	c.runtimeShared = c.runtimeShared || len(others) > 0
+	in.runtimeShared = c.runtimeShared
 	add := func(to map[string]bool, names []string) {
 		for _, name := range names {
 			to[name] = true
@@ -287,21 +287,21 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 		}
 	}
 	used, mine := map[string]bool{}, map[string]bool{}
-	for _, to := range []map[string]bool{used, in.kept} {
+	for _, to := range []map[string]bool{used, in.needed} {
 		add(to, own)
 		add(to, others)
 	}
-	add(in.kept, wanted)
+	add(in.needed, wanted)
 	add(mine, own)
 	add(mine, wanted)
-	remember(c.memory, in, used, mine)
+	updateRecords(c.records, in, used, mine)
 	return in, nil
 }
 
-// makeRoom removes images one by one until the file system has enough room. Their sizes do
+// freeSpace removes images one by one until the file system has enough room. Their sizes do
 // not tell how much a removal frees: layers are shared, and sizes are those of compressed
 // layers.
-func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young int) error {
+func (c *Collector) freeSpace(ctx context.Context, removable []*pod.Image, young int) error {
 	disk, err := c.cfg.Disk(ctx)
 	if err != nil {
 		return err
@@ -312,11 +312,11 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 		return err
 	}
 	disk.Available = min(disk.Available, disk.Capacity)
-	want := c.cfg.Policy.goal(disk)
-	if c.full && want == 0 && c.cfg.Policy.High < 100 {
+	want := c.cfg.Policy.targetAvailable(disk)
+	if c.diskFull && want == 0 && c.cfg.Policy.HighThresholdPercent < 100 {
 		// The failed pull has released what it had written: usage is below the
 		// thresholds again, but that image still does not fit.
-		want = min(disk.Available+fullStep, disk.Capacity)
+		want = min(disk.Available+diskFullTarget, disk.Capacity)
 		if len(removable) == 0 {
 			return nil
 		}
@@ -324,7 +324,7 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if want == 0 {
 		return nil
 	}
-	c.log.Info("removing images to free disk space", "used_percent", disk.Used(), "available", disk.Available, "want", want, "candidates", len(removable))
+	c.log.Info("removing images to free disk space", "used_percent", disk.UsedPercent(), "available", disk.Available, "want", want, "candidates", len(removable))
 	before := disk
 	var errs []error
 	for _, i := range removable {
@@ -342,29 +342,29 @@ func (c *Collector) makeRoom(ctx context.Context, removable []*pod.Image, young 
 	if len(errs) > 0 {
 		return fmt.Errorf("remove images to make room: %w", errors.Join(errs...))
 	}
-	if disk.Available >= want || c.cfg.Policy.goal(disk) == 0 {
+	if disk.Available >= want || c.cfg.Policy.targetAvailable(disk) == 0 {
 		return nil
 	}
 	if young > 0 { // every image is young when podd has just started
-		c.again = max(c.cfg.Policy.MinAge, time.Second)
+		c.retryAfter = max(c.cfg.Policy.MinAge, time.Second)
 		return nil
 	}
-	return c.stillFull(ctx, before, disk)
+	return c.reportStillFull(ctx, before, disk)
 }
 
 func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error {
 	if err := c.cfg.Runtime.RemoveImage(ctx, i.ID); err != nil {
 		return err
 	}
-	delete(c.memory, i.ID)
+	delete(c.records, i.ID)
 	c.removed.WithLabelValues(why).Inc()
 	c.log.Info("image removed", "image", i.ID, "tags", i.Tags, "bytes", i.Size, "why", why)
 	return nil
 }
 
-// stillFull reports that there is not enough room although no unused image is left. It also
+// reportStillFull reports that there is not enough room although no unused image is left. It also
 // reports what uses the space.
-func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
+func (c *Collector) reportStillFull(ctx context.Context, before, now Disk) error {
 	var freed uint64
 	if now.Available > before.Available {
 		freed = now.Available - before.Available
@@ -372,13 +372,13 @@ func (c *Collector) stillFull(ctx context.Context, before, now Disk) error {
 	text := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-		now.Used(), bytesize.Format(int64(now.Capacity)), freed)
-	if c.cfg.Usage != nil {
-		if who := c.cfg.Usage(ctx); who != "" {
+		now.UsedPercent(), bytesize.Format(int64(now.Capacity)), freed)
+	if c.cfg.DescribeUsage != nil {
+		if who := c.cfg.DescribeUsage(ctx); who != "" {
 			text += " " + who
 		}
 	}
-	if !c.failed || time.Since(c.reported) >= repeatEvents {
+	if !c.lastFailed || time.Since(c.lastEventAt) >= eventInterval {
 		c.event("FreeDiskSpaceFailed", text)
 	}
 	return errors.New(text)

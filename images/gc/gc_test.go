@@ -21,7 +21,7 @@ import (
 const gib = 1 << 30
 
 func TestWhenRoomIsMade(t *testing.T) {
-	usual := Policy{High: 85, Low: 80, MinFree: gib}
+	usual := Policy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinFree: gib}
 	for _, tc := range []struct {
 		name      string
 		policy    Policy
@@ -35,14 +35,14 @@ func TestWhenRoomIsMade(t *testing.T) {
 		{"small disk, room", usual, Disk{Capacity: 6 * gib, Available: gib + 1}, 0},
 		{"tiny disk: the floor is a fifth", usual, Disk{Capacity: 2 * gib, Available: 2 * gib / 5}, 0},
 		{"tiny disk, below", usual, Disk{Capacity: 2 * gib, Available: 2*gib/5 - 1}, 2*gib/5 + 2*gib/20},
-		{"big disk, floor below the percentage", Policy{High: 99, Low: 98, MinFree: gib}, Disk{Capacity: 50 * gib, Available: gib / 2}, 1.25 * gib},
-		{"no floor", Policy{High: 99, Low: 98}, Disk{Capacity: 20 * gib, Available: gib / 2}, 0},
-		{"never", Policy{High: 100, Low: 80, MinFree: gib}, Disk{Capacity: 100 * gib}, 0},
-		{"always", Policy{High: 0, Low: 0}, Disk{Capacity: 100, Available: 100}, 100},
+		{"big disk, floor below the percentage", Policy{HighThresholdPercent: 99, LowThresholdPercent: 98, MinFree: gib}, Disk{Capacity: 50 * gib, Available: gib / 2}, 1.25 * gib},
+		{"no floor", Policy{HighThresholdPercent: 99, LowThresholdPercent: 98}, Disk{Capacity: 20 * gib, Available: gib / 2}, 0},
+		{"never", Policy{HighThresholdPercent: 100, LowThresholdPercent: 80, MinFree: gib}, Disk{Capacity: 100 * gib}, 0},
+		{"always", Policy{HighThresholdPercent: 0, LowThresholdPercent: 0}, Disk{Capacity: 100, Available: 100}, 100},
 	} {
 		// Divided before it is multiplied, so that no disk overflows: off by less
 		// than a hundred bytes.
-		if got := tc.policy.goal(tc.disk); got > tc.available || tc.available-got > 100 {
+		if got := tc.policy.targetAvailable(tc.disk); got > tc.available || tc.available-got > 100 {
 			t.Errorf("%s: got %d, want %d", tc.name, got, tc.available)
 		}
 	}
@@ -67,8 +67,8 @@ func TestWhichImagesMayGo(t *testing.T) {
 			anImage("recent"), anImage("used"), anImage("tagged"), anImage("digested"), anImage("pinned", pinned),
 			anImage("lru2"), anImage("lru1"), anImage("never2"), anImage("never1"), anImage("old"), anImage("young"),
 		},
-		kept: map[string]bool{"used": true, "reg.test/tagged:1": true, "reg.test/digested@sha256:" + strings.Repeat("a", 64): true},
-		memory: map[string]record{
+		needed: map[string]bool{"used": true, "reg.test/tagged:1": true, "reg.test/digested@sha256:" + strings.Repeat("a", 64): true},
+		records: map[string]record{
 			"recent":   {firstSeen: ago(time.Hour), lastUsed: ago(time.Minute)},
 			"used":     {firstSeen: ago(48 * time.Hour)},
 			"tagged":   {firstSeen: ago(48 * time.Hour)},
@@ -174,8 +174,8 @@ func (s *diskful) reported() []string {
 
 func (s *diskful) config() Config {
 	return Config{
-		Runtime: s, Disk: s.disk, Recorder: s, Policy: Policy{High: 85, Low: 80, MinAge: 2 * time.Minute},
-		Wanted: func() ([]string, bool) { return nil, true },
+		Runtime: s, Disk: s.disk, Recorder: s, Policy: Policy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: 2 * time.Minute},
+		WantedImages: func() ([]string, bool) { return nil, true },
 	}
 }
 
@@ -203,7 +203,7 @@ func TestRoomIsMadeWithTheLeastRecentlyUsed(t *testing.T) {
 	cfg := s.config()
 	reg := prometheus.NewRegistry()
 	cfg.Registerer = reg
-	cfg.Wanted = func() ([]string, bool) { return []string{"reg.test/i1:1"}, true }
+	cfg.WantedImages = func() ([]string, bool) { return []string{"reg.test/i1:1"}, true }
 	collecting(t, cfg, func(c *Collector) {
 		if len(s.gone()) != 0 {
 			t.Errorf("within the least age: got %v removed", s.gone())
@@ -249,7 +249,7 @@ func TestNothingIsRemovedBeforeAllSourcesAreReady(t *testing.T) {
 	s := &diskful{capacity: 1000, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 950 })}}
 	cfg := s.config()
 	var spoken atomic.Bool
-	cfg.Wanted = func() ([]string, bool) { return nil, spoken.Load() }
+	cfg.WantedImages = func() ([]string, bool) { return nil, spoken.Load() }
 	collecting(t, cfg, func(*Collector) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -296,7 +296,7 @@ func TestOldImagesGoHoweverMuchRoomThereIs(t *testing.T) {
 func TestADiskFullOfOtherThingsIsReportedOnceInAWhile(t *testing.T) {
 	s := &diskful{capacity: 1000 * gib, others: 950 * gib, images: []*pod.Image{anImage("a", func(i *pod.Image) { i.Size = 10 * gib })}}
 	cfg := s.config()
-	cfg.Usage = func(context.Context) string { return "Pods have it." }
+	cfg.DescribeUsage = func(context.Context) string { return "Pods have it." }
 	collecting(t, cfg, func(*Collector) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
@@ -342,14 +342,14 @@ func TestAFullDiskTriggersACollectionAtOnceAndNotInALoop(t *testing.T) {
 	cfg.Disk = func(ctx context.Context) (Disk, error) { looks.Add(1); return s.disk(ctx) }
 	collecting(t, cfg, func(c *Collector) {
 		time.Sleep(3 * time.Minute)
-		c.Soon()
+		c.NotifyDiskFull()
 		synctest.Wait()
 		if !slices.Equal(s.gone(), []string{"a"}) {
 			t.Errorf("got %v removed, want a", s.gone())
 		}
 		before := looks.Load()
 		for range 1000 {
-			c.Soon()
+			c.NotifyDiskFull()
 			time.Sleep(10 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -384,12 +384,12 @@ func TestAPullThatFillsTheDiskGetsRoom(t *testing.T) {
 		if len(s.gone()) != 0 {
 			t.Fatalf("got %v removed, want none: there is room", s.gone())
 		}
-		c.Soon()
+		c.NotifyDiskFull()
 		s.wait(time.Second, nil)
 		if !slices.Equal(s.gone(), []string{"a", "b"}) {
 			t.Errorf("got %v removed, want those that nobody uses", s.gone())
 		}
-		c.Soon()
+		c.NotifyDiskFull()
 		s.wait(time.Hour, nil)
 		if len(s.gone()) != 2 || len(s.reported()) != 0 {
 			t.Errorf("got %v removed, events %q", s.gone(), s.reported())
@@ -405,9 +405,9 @@ func TestEverythingUnusedGoesOnRequest(t *testing.T) {
 			anImage("a", func(i *pod.Image) { i.Size = 5 }), anImage("b", func(i *pod.Image) { i.Size = 5 }), anImage("pinned", pinned), anImage("wanted"),
 		}}
 		cfg := s.config()
-		cfg.Policy.High, cfg.Policy.Low = high, 80
+		cfg.Policy.HighThresholdPercent, cfg.Policy.LowThresholdPercent = high, 80
 		var spoken atomic.Bool
-		cfg.Wanted = func() ([]string, bool) { return []string{"reg.test/wanted:1"}, spoken.Load() }
+		cfg.WantedImages = func() ([]string, bool) { return []string{"reg.test/wanted:1"}, spoken.Load() }
 		ctx := context.WithoutCancel(t.Context()) // of no bubble
 		collecting(t, cfg, func(c *Collector) {
 			if n, err := c.RemoveUnused(ctx); n != 0 || err != nil {

@@ -10,9 +10,9 @@ import (
 
 // Policy determines when unused images are removed.
 type Policy struct {
-	// High and Low are percentages of the images' file system: at High or above, images are
+	// HighThresholdPercent and Low are percentages of the images' file system: at High or above, images are
 	// removed until usage is at Low. 100 for High disables this.
-	High, Low int
+	HighThresholdPercent, LowThresholdPercent int
 	// MinAge is how long an image is kept after it was first seen.
 	MinAge time.Duration
 	// MaxAge is how long an unused image is kept, no matter how much room there is; 0 means
@@ -31,18 +31,18 @@ type Disk struct {
 	Capacity, Available uint64
 }
 
-// Used returns the usage in percent, as the kubelet computes it.
-func (d Disk) Used() int { return 100 - int(d.Available*100/d.Capacity) }
+// UsedPercent returns the usage in percent, as the kubelet computes it.
+func (d Disk) UsedPercent() int { return 100 - int(d.Available*100/d.Capacity) }
 
-// goal returns how many bytes must become available; 0 if enough are. Capacity
+// targetAvailable returns how many bytes must become available; 0 if enough are. Capacity
 // is not 0.
-func (p Policy) goal(d Disk) uint64 {
-	if p.High >= 100 {
+func (p Policy) targetAvailable(d Disk) uint64 {
+	if p.HighThresholdPercent >= 100 {
 		return 0
 	}
 	var want uint64
-	if d.Used() >= p.High {
-		want = d.Capacity / 100 * uint64(100-p.Low)
+	if d.UsedPercent() >= p.HighThresholdPercent {
+		want = d.Capacity / 100 * uint64(100-p.LowThresholdPercent)
 	}
 	if floor := min(p.MinFree, d.Capacity/5); d.Available < floor {
 		want = max(want, floor+floor/4)
@@ -56,13 +56,13 @@ type record struct {
 	// lastUsed is when a container with this image was last seen; zero if not since podd
 	// started.
 	lastUsed time.Time
-	// mine says that one of podd's containers or a manifest has named it since podd
+	// usedByPodd says that one of podd's containers or a manifest has named it since podd
 	// started.
-	mine bool
+	usedByPodd bool
 }
 
-// age returns how long the image is known to be unused.
-func (u record) age(now time.Time) time.Duration {
+// unusedFor returns how long the image is known to be unused.
+func (u record) unusedFor(now time.Time) time.Duration {
 	if u.lastUsed.After(u.firstSeen) {
 		return now.Sub(u.lastUsed)
 	}
@@ -72,15 +72,15 @@ func (u record) age(now time.Time) time.Duration {
 // input is everything that a decision about images depends on.
 type input struct {
 	images []*pod.Image
-	// kept are the full names and the IDs that a container, dead or alive, was
+	// needed are the full names and the IDs that a container, dead or alive, was
 	// created from, a manifest names, or the image directory holds.
-	kept   map[string]bool
-	memory map[string]record // by image ID
-	policy Policy
-	now    time.Time
-	// shared says that other agents use this runtime. Images that podd never used may be
+	needed  map[string]bool
+	records map[string]record // by image ID
+	policy  Policy
+	now     time.Time
+	// runtimeShared says that other agents use this runtime. Images that podd never used may be
 	// theirs, even while none of their containers uses them.
-	shared bool
+	runtimeShared bool
 }
 
 // removable returns the images that may be removed, in this order: those unused
@@ -90,8 +90,8 @@ type input struct {
 func (in input) removable() (all []*pod.Image, old map[string]bool, young int) {
 	old = map[string]bool{}
 	for _, i := range in.images {
-		use := in.memory[i.ID]
-		if i.Pinned || in.keeps(i) || in.shared && !use.mine {
+		use := in.records[i.ID]
+		if i.Pinned || in.isNeeded(i) || in.runtimeShared && !use.usedByPodd {
 			continue
 		}
 		if in.now.Sub(use.firstSeen) < in.policy.MinAge {
@@ -99,27 +99,27 @@ func (in input) removable() (all []*pod.Image, old map[string]bool, young int) {
 			continue
 		}
 		all = append(all, i)
-		if in.policy.MaxAge > 0 && use.age(in.now) > in.policy.MaxAge {
+		if in.policy.MaxAge > 0 && use.unusedFor(in.now) > in.policy.MaxAge {
 			old[i.ID] = true
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *pod.Image) int {
-		x, y := in.memory[a.ID], in.memory[b.ID]
+		x, y := in.records[a.ID], in.records[b.ID]
 		return cmp.Or(x.lastUsed.Compare(y.lastUsed), x.firstSeen.Compare(y.firstSeen), cmp.Compare(a.ID, b.ID))
 	})
 	return all, old, young
 }
 
-// keeps reports whether an image is needed, under any of its names.
-func (in input) keeps(i *pod.Image) bool {
-	return in.kept[i.ID] ||
-		slices.ContainsFunc(i.Tags, func(s string) bool { return in.kept[s] }) ||
-		slices.ContainsFunc(i.Digests, func(s string) bool { return in.kept[s] })
+// isNeeded reports whether an image is needed, under any of its names.
+func (in input) isNeeded(i *pod.Image) bool {
+	return in.needed[i.ID] ||
+		slices.ContainsFunc(i.Tags, func(s string) bool { return in.needed[s] }) ||
+		slices.ContainsFunc(i.Digests, func(s string) bool { return in.needed[s] })
 }
 
-// remember updates the memory: images that are new or gone, those in use now,
+// updateRecords updates the memory: images that are new or gone, those in use now,
 // and those that podd itself has used.
-func remember(memory map[string]record, in input, used, mine map[string]bool) {
+func updateRecords(memory map[string]record, in input, used, mine map[string]bool) {
 	there := map[string]bool{}
 	for _, i := range in.images {
 		there[i.ID] = true
@@ -127,10 +127,10 @@ func remember(memory map[string]record, in input, used, mine map[string]bool) {
 		if !known {
 			use.firstSeen = in.now
 		}
-		if (input{kept: used}).keeps(i) {
+		if (input{needed: used}).isNeeded(i) {
 			use.lastUsed = in.now
 		}
-		use.mine = use.mine || (input{kept: mine}).keeps(i)
+		use.usedByPodd = use.usedByPodd || (input{needed: mine}).isNeeded(i)
 		memory[i.ID] = use
 	}
 	for id := range memory {

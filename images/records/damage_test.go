@@ -77,16 +77,16 @@ func TestAPullThatCannotBeRecordedDoesNotBegin(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(d.root, "image_manager"), nil, 0o600); err != nil { // no directory can be there
 		t.Fatal(err)
 	}
-	if err := d.Begin(image); err == nil || !strings.HasPrefix(err.Error(), "record that the image is being pulled: ") {
+	if err := d.RecordPullIntent(image); err == nil || !strings.HasPrefix(err.Error(), "record that the image is being pulled: ") {
 		t.Errorf("got %v", err)
 	}
-	if n := len(d.pulling); n != 0 {
+	if n := len(d.activePulls); n != 0 {
 		t.Errorf("%d pulls are under way", n)
 	}
 	if err := os.Remove(filepath.Join(d.root, "image_manager")); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Begin(image); err != nil {
+	if err := d.RecordPullIntent(image); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]fs.FileMode{d.path("pulling", image): 0o600, filepath.Dir(d.path("pulling", image)): 0o700} {
@@ -95,39 +95,39 @@ func TestAPullThatCannotBeRecordedDoesNotBegin(t *testing.T) {
 		}
 	}
 	d.instead(d.path("pulled", id))
-	d.Pulled(image, id, nil)
+	d.RecordImagePulled(image, id, nil)
 	d.told("cannot record by whose credentials an image was pulled", 1)
-	if d.May(image, id, having()) || len(d.pulling) != 0 {
-		t.Errorf("it counts as one that was there before, or as being pulled: %v", d.pulling)
+	if d.MayUse(image, id, having()) || len(d.activePulls) != 0 {
+		t.Errorf("it counts as one that was there before, or as being pulled: %v", d.activePulls)
 	}
 }
 
 func TestTheEndOfAPullThatCannotBeRecordedIsTold(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
-	if err := d.Begin(image); err != nil {
+	if err := d.RecordPullIntent(image); err != nil {
 		t.Fatal(err)
 	}
 	d.instead(d.path("pulling", image))
-	d.Failed(image)
+	d.RecordImagePullFailed(image)
 	d.told("cannot remove the record of a pull that has ended", 1)
 	d.told("directory not empty", 1)
 	if err := os.RemoveAll(d.path("pulling", image)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Begin(image); err != nil {
+	if err := d.RecordPullIntent(image); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(d.path("pulling", image)); err != nil {
 		t.Fatal(err)
 	}
-	d.Failed(image) // somebody else has removed it, which is as good
+	d.RecordImagePullFailed(image) // somebody else has removed it, which is as good
 	d.told("cannot remove the record of a pull that has ended", 1)
 }
 
 // TestWhatLiesBesideRecordsIsNone: files of other names, kinds and contents.
 func TestWhatLiesBesideRecordsIsNone(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
-	if got := d.Interrupted(); len(got) != 0 { // there is no directory
+	if got := d.InterruptedPulls(); len(got) != 0 { // there is no directory
 		t.Errorf("interrupted: %v", got)
 	}
 	intent := kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}
@@ -140,7 +140,7 @@ func TestWhatLiesBesideRecordsIsNone(t *testing.T) {
 	if err := os.MkdirAll(d.path("pulling", "reg.test/directory:1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	got := d.Interrupted()
+	got := d.InterruptedPulls()
 	for _, of := range got {
 		if of != image {
 			t.Errorf("interrupted: %v", got)
@@ -152,7 +152,7 @@ func TestWhatLiesBesideRecordsIsNone(t *testing.T) {
 	d.told("cannot read", 0)
 
 	d.put(d.path("pulling", "reg.test/broken:1"), "text")
-	if len(d.Interrupted()) == 0 {
+	if len(d.InterruptedPulls()) == 0 {
 		t.Error("beside a broken file the pull is not found")
 	}
 	d.told("cannot read which images were being pulled", 1)
@@ -160,7 +160,7 @@ func TestWhatLiesBesideRecordsIsNone(t *testing.T) {
 	// A record of another image than its name says is none.
 	d.put(d.path("pulled", id), kubeletv1beta1.ImagePulledRecord{ImageRef: "sha256:other", CredentialMapping: map[string]kubeletv1beta1.ImagePullCredentials{
 		"reg.test/team/app": {NodePodsAccessible: true}}})
-	if d.May(image, id, having()) {
+	if d.MayUse(image, id, having()) {
 		t.Error("another image's record lets anybody use it")
 	}
 }
@@ -170,11 +170,11 @@ func TestADirectoryThatCannotBeReadIsTold(t *testing.T) {
 	for _, dir := range []string{"pulling", "pulled"} {
 		d.put(filepath.Join(d.root, "image_manager", dir), "no directory")
 	}
-	d.Interrupted()
+	d.InterruptedPulls()
 	d.told("cannot read which images were being pulled", 1)
 	d.Prune(nil, time.Now())
 	d.told("cannot tidy up the records of pulled images", 1)
-	if err := d.Arrived(image, id); err == nil {
+	if err := d.RecordInterruptedPull(image, id); err == nil {
 		t.Error("an arrival that cannot be recorded is no error")
 	}
 }
@@ -183,14 +183,14 @@ func TestADirectoryThatCannotBeReadIsTold(t *testing.T) {
 func TestEachCheckIsCounted(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
 	a := secret("team", "a", "1", "pass")
-	d.May(image, id, having())
+	d.MayUse(image, id, having())
 	pull(t, d.Store, image, &a)
-	d.May(image, id, having())
-	d.May(image, id, having(secret("other", "b", "2", "guess")))
-	d.May(image, id, having(a))
-	d.May(image, id, having(a))
-	d.May(image, id, having(a))
-	d.May("%", id, having(a)) // no name of an image
+	d.MayUse(image, id, having())
+	d.MayUse(image, id, having(secret("other", "b", "2", "guess")))
+	d.MayUse(image, id, having(a))
+	d.MayUse(image, id, having(a))
+	d.MayUse(image, id, having(a))
+	d.MayUse("%", id, having(a)) // no name of an image
 	want := `
 # HELP kubelet_imagemanager_image_mustpull_checks_total Counter for how many times kubelet checked whether credentials need to be re-verified to access an image
 # TYPE kubelet_imagemanager_image_mustpull_checks_total counter
@@ -204,7 +204,7 @@ kubelet_imagemanager_image_mustpull_checks_total{result="mustAuthenticate"} 2
 	}
 	pull(t, d.Store, image, nil)
 	d.instead(d.path("pulled", id))
-	if d.May(image, id, having(a)) {
+	if d.MayUse(image, id, having(a)) {
 		t.Error("without a record that can be read it may be used")
 	}
 	d.told("pods must show theirs", 1)
@@ -232,7 +232,7 @@ func TestAnImageOfAServiceAccount(t *testing.T) {
 		"nothing":                                {nil, false},
 		"the node's credentials":                 {[]pod.RegistryAuth{{Username: "u", Password: "pass"}}, false},
 	} {
-		if got := d.May(image, id, having(c.own...)); got != c.want {
+		if got := d.MayUse(image, id, having(c.own...)); got != c.want {
 			t.Errorf("%s: got %v, want %v", what, got, c.want)
 		}
 	}
@@ -240,7 +240,7 @@ func TestAnImageOfAServiceAccount(t *testing.T) {
 	a := secret("team", "a", "1", "pass")
 	pull(t, d.Store, image, &a)
 	pull(t, d.Store, image, &second) // known already
-	record, err := d.files.record(id)
+	record, err := d.files.pulledRecord(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,12 +256,12 @@ func TestWithoutAKeyHashesAreOfOnePodd(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.AlwaysVerify)
 	a, renamed := secret("team", "a", "1", "pass"), secret("team", "b", "2", "pass")
 	pull(t, d.Store, image, &a)
-	if !d.May(image, id, having(secret("team", "c", "3", "pass"))) { // and has it by name now
+	if !d.MayUse(image, id, having(secret("team", "c", "3", "pass"))) { // and has it by name now
 		t.Error("this podd does not find the Secret by its hash")
 	}
 	policy, _ := NewPolicy(kubeletv1beta1.AlwaysVerify, nil)
 	later := New(Config{Root: d.root, Policy: policy})
-	if later.May(image, id, having(renamed)) || !later.May(image, id, having(a)) {
+	if later.MayUse(image, id, having(renamed)) || !later.MayUse(image, id, having(a)) {
 		t.Error("the next podd finds the Secret by its hash, or not by its name")
 	}
 }
@@ -280,10 +280,10 @@ func TestNamesWithoutTheirTags(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	p, err := NewPolicy(kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"reg.test/*"})
-	if err != nil || !p.verifies("%", true) {
+	if err != nil || !p.mustVerify("%", true) {
 		t.Errorf("what is no name is not allowed: %v", err)
 	}
-	if p.verifies("reg.test/%", true) {
+	if p.mustVerify("reg.test/%", true) {
 		t.Error("what is no name is not allowed by the beginning of it")
 	}
 }

@@ -22,8 +22,8 @@ const (
 
 // files are the files of a Store, in upstream's places and format.
 type files struct {
-	pulling checkpoint.Dir[kubeletv1beta1.ImagePullIntent]   // by image
-	pulled  checkpoint.Dir[kubeletv1beta1.ImagePulledRecord] // by the image's ID
+	intents checkpoint.Dir[kubeletv1beta1.ImagePullIntent]   // by image
+	records checkpoint.Dir[kubeletv1beta1.ImagePulledRecord] // by the image's ID
 	// beforeWrite is for tests. It is called with a file's key.
 	beforeWrite func(key string) error
 }
@@ -34,8 +34,8 @@ func newFiles(root string) files {
 	format := checkpoint.Format{Codec: checkpoint.JSONLine, DirMode: 0o700, Durable: true, MaxBytes: maxFile}
 	naming := checkpoint.Hashed(prefix, sha256.Size)
 	return files{
-		pulling:     checkpoint.Dir[kubeletv1beta1.ImagePullIntent]{Path: filepath.Join(dir, "pulling"), Naming: naming, Format: format},
-		pulled:      checkpoint.Dir[kubeletv1beta1.ImagePulledRecord]{Path: filepath.Join(dir, "pulled"), Naming: naming, Format: format},
+		intents:     checkpoint.Dir[kubeletv1beta1.ImagePullIntent]{Path: filepath.Join(dir, "pulling"), Naming: naming, Format: format},
+		records:     checkpoint.Dir[kubeletv1beta1.ImagePulledRecord]{Path: filepath.Join(dir, "pulled"), Naming: naming, Format: format},
 		beforeWrite: func(string) error { return nil },
 	}
 }
@@ -58,28 +58,28 @@ func read[T any](dir checkpoint.Dir[T], key string) (content T, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return content, nil
 	}
-	return content, named(file.Path, err)
+	return content, withPath(file.Path, err)
 }
 
-// named adds the path to an error that does not have it.
-func named(path string, err error) error {
+// withPath adds the path to an error that does not have it.
+func withPath(path string, err error) error {
 	if _, has := errors.AsType[*fs.PathError](err); err == nil || has {
 		return err
 	}
 	return fmt.Errorf("read %s: %w", path, err)
 }
 
-// record returns the record of an image; nil if there is none.
-func (f files) record(id string) (*kubeletv1beta1.ImagePulledRecord, error) {
-	r, err := read(f.pulled, id)
+// pulledRecord returns the record of an image; nil if there is none.
+func (f files) pulledRecord(id string) (*kubeletv1beta1.ImagePulledRecord, error) {
+	r, err := read(f.records, id)
 	if err != nil || r.ImageRef != id {
 		return nil, err
 	}
 	return &r, nil
 }
 
-func (f files) intent(image string) (bool, error) {
-	i, err := read(f.pulling, image)
+func (f files) hasIntent(image string) (bool, error) {
+	i, err := read(f.intents, image)
 	return i.Image == image, err
 }
 
@@ -87,8 +87,8 @@ func (f files) intent(image string) (bool, error) {
 // cannot be read.
 func list[T any](dir checkpoint.Dir[T], visit func(T)) error {
 	var errs []error
-	for _, d := range dir.All(func(_ string, content T) { visit(content) }) {
-		errs = append(errs, named(d.Path, d.Err))
+	for _, d := range dir.ReadAll(func(_ string, content T) { visit(content) }) {
+		errs = append(errs, withPath(d.Path, d.Err))
 	}
 	return errors.Join(errs...)
 }

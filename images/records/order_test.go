@@ -31,7 +31,7 @@ func TestASecondPullBeginsWhenTheFirstIsOnDisk(t *testing.T) {
 		written, goOn := d.slowly()
 		begun := make(chan error, 2)
 		for range 2 {
-			go func() { begun <- d.Begin(image) }()
+			go func() { begun <- d.RecordPullIntent(image) }()
 		}
 		synctest.Wait()
 		if n := len(begun); n != 0 {
@@ -50,14 +50,14 @@ func TestTwoNamesOfOneImageArePulledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := []string{"reg.test/team/app:1", "reg.test/other/app:1"}
 		for _, name := range names {
-			if err := d.Begin(name); err != nil {
+			if err := d.RecordPullIntent(name); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_, goOn := d.slowly()
 		ended := make(chan bool, len(names))
 		for _, name := range names {
-			go func() { d.Pulled(name, id, nil); ended <- true }()
+			go func() { d.RecordImagePulled(name, id, nil); ended <- true }()
 			synctest.Wait()
 		}
 		close(goOn)
@@ -65,7 +65,7 @@ func TestTwoNamesOfOneImageArePulledAtOnce(t *testing.T) {
 			<-ended
 		}
 		for _, name := range names {
-			if !d.May(name, id, having()) {
+			if !d.MayUse(name, id, having()) {
 				t.Errorf("%s: the record does not have it", name)
 			}
 		}
@@ -79,10 +79,10 @@ func TestNothingIsWrittenIfNothingChanges(t *testing.T) {
 	pull(t, d.Store, image, &a)
 	written, goOn := d.slowly()
 	close(goOn)
-	if d.May(image, id, having(a)); *written != 0 {
+	if d.MayUse(image, id, having(a)); *written != 0 {
 		t.Errorf("a pod with a known Secret: %d writes", *written)
 	}
-	if d.May(image, id, having(secret("team", "b", "2", "pass"))); *written != 1 {
+	if d.MayUse(image, id, having(secret("team", "b", "2", "pass"))); *written != 1 {
 		t.Errorf("a pod with another Secret: %d writes, want one", *written)
 	}
 	d.told("cannot record that a pod has used an image", 0)
@@ -103,7 +103,7 @@ func TestTheSecretsOfARecordAreSorted(t *testing.T) {
 	for _, s := range []pod.RegistryAuth{secret("b", "a", "1", "p"), secret("a", "b", "1", "p"), secret("a", "a", "2", "p"), secret("a", "a", "1", "p")} {
 		pull(t, d.Store, image, &s)
 	}
-	record, err := d.files.record(id)
+	record, err := d.files.pulledRecord(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +124,11 @@ func TestAnImageOfASecretAndAnAccount(t *testing.T) {
 	pull(t, d.Store, image, &a)
 	pull(t, d.Store, image, &account)
 	for name, own := range map[string]pod.RegistryAuth{"the Secret": a, "the account": account} {
-		if !d.May(image, id, having(own)) {
+		if !d.MayUse(image, id, having(own)) {
 			t.Errorf("%s: it may not be used", name)
 		}
 	}
-	if d.May(image, id, having(secret("other", "b", "3", "guess"))) {
+	if d.MayUse(image, id, having(secret("other", "b", "3", "guess"))) {
 		t.Error("another Secret: it may be used")
 	}
 }
@@ -146,11 +146,11 @@ func TestWhatCannotBeReadLetsNobodyIn(t *testing.T) {
 		"the pull is a directory":   {func(d *damaged) { d.instead(d.path("pulling", image)) }, "is a directory"},
 	} {
 		d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
-		if !d.May(image, id, having()) {
+		if !d.MayUse(image, id, having()) {
 			t.Errorf("%s: before: it may not be used", name)
 		}
 		c.spoil(d)
-		if d.May(image, id, having(secret("team", "a", "1", "pass"))) {
+		if d.MayUse(image, id, having(secret("team", "a", "1", "pass"))) {
 			t.Errorf("%s: it may be used", name)
 		}
 		d.told("cannot read by whose credentials an image was pulled", 1)
@@ -160,7 +160,7 @@ func TestWhatCannotBeReadLetsNobodyIn(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
 	pull(t, d.Store, image, nil)
 	d.instead(d.path("pulling", image))
-	if !d.May(image, id, having()) {
+	if !d.MayUse(image, id, having()) {
 		t.Error("with a record, and a pull that cannot be read: it may not be used")
 	}
 }
@@ -170,10 +170,10 @@ func TestFilesUnderAnotherImagesName(t *testing.T) {
 	const moved = "reg.test/moved:1"
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
 	d.put(d.path("pulling", moved), kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image})
-	if got := d.Interrupted(); len(got) > 0 {
+	if got := d.InterruptedPulls(); len(got) > 0 {
 		t.Errorf("interrupted: %v, want nothing", got)
 	}
-	if !d.May(moved, id, having()) {
+	if !d.MayUse(moved, id, having()) {
 		t.Error("the image of that name counts as one that podd has pulled")
 	}
 	d.put(d.path("pulled", "sha256:moved"), kubeletv1beta1.ImagePulledRecord{ImageRef: id})
@@ -189,31 +189,31 @@ func TestFilesUnderAnotherImagesName(t *testing.T) {
 func TestWhyARecordCannotBeWritten(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
 	d.put(filepath.Join(d.root, "image_manager"), "no directory")
-	if err := d.Begin(image); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	if err := d.RecordPullIntent(image); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("no directory: got %v", err)
 	}
 	d = newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
 	d.instead(d.path("pulling", image))
-	if err := d.Begin(image); err == nil || !strings.Contains(err.Error(), d.path("pulling", image)) {
+	if err := d.RecordPullIntent(image); err == nil || !strings.Contains(err.Error(), d.path("pulling", image)) {
 		t.Errorf("a directory in the file's place: got %v", err)
 	}
-	if err := d.Arrived(image, id); err == nil || !strings.Contains(err.Error(), "directory not empty") {
+	if err := d.RecordInterruptedPull(image, id); err == nil || !strings.Contains(err.Error(), "directory not empty") {
 		t.Errorf("an arrival whose pull cannot be removed: got %v", err)
 	}
 	d.instead(d.path("pulled", id))
-	if err := d.Arrived(image, id); err == nil || !strings.Contains(err.Error(), d.path("pulled", id)) {
+	if err := d.RecordInterruptedPull(image, id); err == nil || !strings.Contains(err.Error(), d.path("pulled", id)) {
 		t.Errorf("one that cannot be recorded: got %v", err)
 	}
 	d.told("replacing a record of an image that cannot be read", 1)
-	for _, err := range []error{d.Arrived("%", id), d.Begin("%")} {
+	for _, err := range []error{d.RecordInterruptedPull("%", id), d.RecordPullIntent("%")} {
 		if err != nil && !strings.HasPrefix(err.Error(), `parse image name "%": `) {
 			t.Errorf("what is no name: got %v", err)
 		}
 	}
-	if d.Arrived("%", id) == nil {
+	if d.RecordInterruptedPull("%", id) == nil {
 		t.Error("what is no name has arrived")
 	}
-	d.Pulled("%", id, nil)
+	d.RecordImagePulled("%", id, nil)
 	d.told("cannot record by whose credentials an image was pulled", 1)
 
 	// A pod may use what it has credentials for, though that cannot be recorded.
@@ -221,7 +221,7 @@ func TestWhyARecordCannotBeWritten(t *testing.T) {
 	a := secret("team", "a", "1", "pass")
 	pull(t, d.Store, image, &a)
 	d.files.beforeWrite = func(string) error { return errors.New("no space left") }
-	if !d.May(image, id, having(secret("team", "b", "2", "pass"))) {
+	if !d.MayUse(image, id, having(secret("team", "b", "2", "pass"))) {
 		t.Error("it may not be used")
 	}
 	d.told("cannot record that a pod has used an image", 1)
@@ -238,7 +238,7 @@ func TestARecordOfSecondsAgoIsOld(t *testing.T) {
 			pull(t, d.Store, image, &a)
 			time.Sleep(ago)
 			d.Prune(nil, time.Now())
-			if gone := d.May(image, id, having()); gone != want { // as one that was there before
+			if gone := d.MayUse(image, id, having()); gone != want { // as one that was there before
 				t.Errorf("a record of %s ago: removed %t, want %t", ago, gone, want)
 			}
 		})
@@ -250,6 +250,6 @@ func TestAnErrorOfTheDirectoryNamesTheFile(t *testing.T) {
 	d := newDamaged(t, kubeletv1beta1.NeverVerifyPreloadedImages)
 	broken := d.path("pulling", "reg.test/broken:1")
 	d.put(broken, "text")
-	d.Interrupted()
+	d.InterruptedPulls()
 	d.told("read "+broken, 1)
 }

@@ -12,9 +12,9 @@ import (
 // Policy says for which present images a pod must have credentials. The zero value is
 // AlwaysVerify.
 type Policy struct {
-	never, preloaded bool
-	names            map[string]bool
-	prefixes         []string
+	neverVerify, trustPreloaded bool
+	names                       map[string]bool
+	prefixes                    []string
 }
 
 // NewPolicy returns the policy of imagePullCredentialsVerificationPolicy, with the patterns
@@ -24,9 +24,9 @@ func NewPolicy(name kubeletv1beta1.ImagePullCredentialsVerificationPolicy, allow
 	var p Policy
 	switch name {
 	case kubeletv1beta1.NeverVerify:
-		p.never = true
+		p.neverVerify = true
 	case kubeletv1beta1.NeverVerifyPreloadedImages:
-		p.preloaded = true
+		p.trustPreloaded = true
 	case kubeletv1beta1.NeverVerifyAllowlistedImages, kubeletv1beta1.AlwaysVerify:
 	default:
 		return p, fmt.Errorf("%q is unknown: give %s, %s, %s or %s", name, kubeletv1beta1.NeverVerify,
@@ -36,15 +36,15 @@ func NewPolicy(name kubeletv1beta1.ImagePullCredentialsVerificationPolicy, allow
 		return p, fmt.Errorf("has no list with %s: only %s uses preloadedImagesVerificationAllowlist", name, kubeletv1beta1.NeverVerifyAllowlistedImages)
 	}
 	for _, pattern := range allowed {
-		if err := p.allow(pattern); err != nil {
+		if err := p.addPattern(pattern); err != nil {
 			return p, fmt.Errorf("preloadedImagesVerificationAllowlist has %q: %w", pattern, err)
 		}
 	}
 	return p, nil
 }
 
-// allow adds a pattern, by the kubelet's rules (pkg/kubelet/images/pullmanager).
-func (p *Policy) allow(pattern string) error {
+// addPattern adds a pattern, by the kubelet's rules (pkg/kubelet/images/pullmanager).
+func (p *Policy) addPattern(pattern string) error {
 	prefix, wildcard := strings.CutSuffix(pattern, "*")
 	switch {
 	case pattern != strings.TrimSpace(pattern):
@@ -73,12 +73,12 @@ func (p *Policy) allow(pattern string) error {
 	return nil
 }
 
-// verifies reports whether a pod must have had credentials for the image.
-func (p *Policy) verifies(image string, pulled bool) bool {
+// mustVerify reports whether a pod must have had credentials for the image.
+func (p *Policy) mustVerify(image string, pulled bool) bool {
 	switch {
-	case p.never:
+	case p.neverVerify:
 		return false
-	case p.preloaded:
+	case p.trustPreloaded:
 		return pulled
 	}
 	name, err := withoutTag(image)

@@ -47,29 +47,29 @@ type Store struct {
 	files  files
 	checks *prometheus.CounterVec
 
-	// images and ids serialize the work on the files of one image, by name and by ID: a
+	// nameLocks and ids serialize the work on the files of one image, by name and by ID: a
 	// slow disk delays nobody else. A caller that needs both takes the one of images first.
-	images, ids keylock.Locks[string]
+	nameLocks, idLocks keylock.Locks[string]
 
 	mu sync.Mutex
-	// pulling counts the pulls of each image that this podd has begun. It is never 0 while
+	// activePulls counts the pulls of each image that this podd has begun. It is never 0 while
 	// there is a file of such a pull, unless the record could not be written.
-	pulling map[string]int
+	activePulls map[string]int
 }
 
-// hold waits for a lock, as long as it takes, because a write to a disk cannot be given up.
-func hold(l *keylock.Locks[string], key string) (release func()) {
+// lockKey waits for a lock, as long as it takes, because a write to a disk cannot be given up.
+func lockKey(l *keylock.Locks[string], key string) (release func()) {
 	release, _ = l.Lock(context.Background(), key)
 	return release
 }
 
-// count adds to the pulls of an image, and returns their number.
-func (s *Store) count(image string, more int) int {
+// addPulls adds to the pulls of an image, and returns their number.
+func (s *Store) addPulls(image string, more int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.pulling[image] + more
-	if s.pulling[image] = n; n <= 0 {
-		delete(s.pulling, image)
+	n := s.activePulls[image] + more
+	if s.activePulls[image] = n; n <= 0 {
+		delete(s.activePulls, image)
 	}
 	return n
 }
@@ -83,7 +83,7 @@ func New(cfg Config) *Store {
 		cfg.Key = newKey()
 	}
 	s := &Store{
-		cfg: cfg, files: newFiles(cfg.Root), pulling: map[string]int{},
+		cfg: cfg, files: newFiles(cfg.Root), activePulls: map[string]int{},
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_imagemanager_image_mustpull_checks_total",
 			Help: "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
@@ -95,61 +95,61 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// Begin records that a pull of the image begins, by the name that the runtime gets. Each
+// RecordPullIntent records that a pull of the image begins, by the name that the runtime gets. Each
 // call is followed by one of Pulled or Failed. After an error the pull must not begin:
 // nobody would know afterwards that podd had pulled the image.
-func (s *Store) Begin(image string) error {
-	defer hold(&s.images, image)()
-	if s.count(image, 1) > 1 {
+func (s *Store) RecordPullIntent(image string) error {
+	defer lockKey(&s.nameLocks, image)()
+	if s.addPulls(image, 1) > 1 {
 		return nil
 	}
-	if err := write(s.files, s.files.pulling, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
-		s.count(image, -1)
+	if err := write(s.files, s.files.intents, image, kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
+		s.addPulls(image, -1)
 		return fmt.Errorf("record that the image is being pulled: %w", err)
 	}
 	return nil
 }
 
-// Pulled records that a pull has ended with the image of this ID, by these credentials; nil
+// RecordImagePulled records that a pull has ended with the image of this ID, by these credentials; nil
 // for none. Credentials without a Source are the node's: then every pod may use the image.
-func (s *Store) Pulled(image, id string, by *pod.RegistryAuth) {
-	defer hold(&s.images, image)()
-	if err := s.add(image, id, s.credentials(by)); err != nil {
+func (s *Store) RecordImagePulled(image, id string, by *pod.RegistryAuth) {
+	defer lockKey(&s.nameLocks, image)()
+	if err := s.addCredentials(image, id, s.recordedCredentials(by)); err != nil {
 		// The file of the pull stays, so that the image does not count as one that was
 		// there before.
 		s.cfg.Log.Warn("cannot record by whose credentials an image was pulled: pods must show theirs", "image", image, "error", err)
-		s.count(image, -1)
+		s.addPulls(image, -1)
 		return
 	}
-	s.end(image)
+	s.endPull(image)
 }
 
-// Failed records that a pull has ended without the image.
-func (s *Store) Failed(image string) {
-	defer hold(&s.images, image)()
-	s.end(image)
+// RecordImagePullFailed records that a pull has ended without the image.
+func (s *Store) RecordImagePullFailed(image string) {
+	defer lockKey(&s.nameLocks, image)()
+	s.endPull(image)
 }
 
-// end removes the file of an image's last pull. The image's lock is held.
-func (s *Store) end(image string) {
-	if s.count(image, 0) == 1 {
-		if err := s.files.pulling.File(image).Remove(); err != nil {
+// endPull removes the file of an image's last pull. The image's lock is held.
+func (s *Store) endPull(image string) {
+	if s.addPulls(image, 0) == 1 {
+		if err := s.files.intents.File(image).Remove(); err != nil {
 			s.cfg.Log.Warn("cannot remove the record of a pull that has ended", "image", image, "error", err)
 		}
 	}
-	s.count(image, -1)
+	s.addPulls(image, -1)
 }
 
-// Interrupted returns the images with pulls that an earlier podd began but did not see end.
-func (s *Store) Interrupted() []string {
+// InterruptedPulls returns the images with pulls that an earlier podd began but did not see end.
+func (s *Store) InterruptedPulls() []string {
 	var begun, out []string
-	err := list(s.files.pulling, func(i kubeletv1beta1.ImagePullIntent) {
+	err := list(s.files.intents, func(i kubeletv1beta1.ImagePullIntent) {
 		if i.Image != "" {
 			begun = append(begun, i.Image)
 		}
 	})
 	for _, image := range begun {
-		if s.interrupted(image) {
+		if s.isInterrupted(image) {
 			out = append(out, image)
 		}
 	}
@@ -159,33 +159,33 @@ func (s *Store) Interrupted() []string {
 	return out
 }
 
-// interrupted looks again, with the lock: a pull of this podd may have ended meanwhile.
-func (s *Store) interrupted(image string) bool {
-	defer hold(&s.images, image)()
-	there, err := s.files.intent(image)
-	return there && err == nil && s.count(image, 0) == 0
+// isInterrupted looks again, with the lock: a pull of this podd may have ended meanwhile.
+func (s *Store) isInterrupted(image string) bool {
+	defer lockKey(&s.nameLocks, image)()
+	there, err := s.files.hasIntent(image)
+	return there && err == nil && s.addPulls(image, 0) == 0
 }
 
-// Arrived records that an interrupted pull did end with the image of this ID: podd has
+// RecordInterruptedPull records that an interrupted pull did end with the image of this ID: podd has
 // pulled it, but the credentials are unknown.
-func (s *Store) Arrived(image, id string) error {
-	defer hold(&s.images, image)()
-	if err := s.add(image, id, nil); err != nil {
+func (s *Store) RecordInterruptedPull(image, id string) error {
+	defer lockKey(&s.nameLocks, image)()
+	if err := s.addCredentials(image, id, nil); err != nil {
 		return err
 	}
-	if s.count(image, 0) > 0 {
+	if s.addPulls(image, 0) > 0 {
 		return nil // being pulled again
 	}
-	return s.files.pulling.File(image).Remove()
+	return s.files.intents.File(image).Remove()
 }
 
-// May reports whether a pod may use an image that is on the node, without pulling it again.
+// MayUse reports whether a pod may use an image that is on the node, without pulling it again.
 // It may if the policy does not ask, or if a pull has succeeded with the node's credentials
 // or without any, for the pod's service account, or with a Secret that is the pod's too:
 // one of the same name and UID, or with the same credentials. own returns the pod's
 // credentials; it is called only if they matter.
-func (s *Store) May(image, id string, own func() []pod.RegistryAuth) bool {
-	result := s.may(image, id, own)
+func (s *Store) MayUse(image, id string, own func() []pod.RegistryAuth) bool {
+	result := s.checkAccess(image, id, own)
 	s.checks.WithLabelValues(result).Inc()
 	return result == policyAllows || result == recordFound
 }
@@ -198,16 +198,16 @@ const (
 	checkFailed      = "error"
 )
 
-func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
-	if s.cfg.Policy.never {
+func (s *Store) checkAccess(image, id string, own func() []pod.RegistryAuth) string {
+	if s.cfg.Policy.neverVerify {
 		return policyAllows
 	}
-	record, begun, err := s.look(image, id)
+	record, begun, err := s.lookup(image, id)
 	if err != nil {
 		s.cfg.Log.Warn("cannot read by whose credentials an image was pulled: pods must show theirs", "image", image, "error", err)
 		return checkFailed
 	}
-	if !s.cfg.Policy.verifies(image, begun) {
+	if !s.cfg.Policy.mustVerify(image, begun) {
 		return policyAllows
 	}
 	if record == nil {
@@ -226,12 +226,12 @@ func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
 	}
 	auths := own()
 	for i := range auths {
-		mine := s.credentials(&auths[i])
+		mine := s.recordedCredentials(&auths[i])
 		if !matches(&known, mine) {
 			continue
 		}
 		if len(known.KubernetesSecrets) < maxSecrets {
-			if err := s.add(image, id, mine); err != nil {
+			if err := s.addCredentials(image, id, mine); err != nil {
 				s.cfg.Log.Warn("cannot record that a pod has used an image", "image", image, "error", err)
 			}
 		}
@@ -240,15 +240,15 @@ func (s *Store) may(image, id string, own func() []pod.RegistryAuth) string {
 	return mustAuthenticate
 }
 
-// look returns the record of an image, and whether podd has pulled it or begun to. It looks
+// lookup returns the record of an image, and whether podd has pulled it or begun to. It looks
 // for the pull first: when a pull ends, it writes the record before it removes its own
 // file, so one of the two is always seen.
-func (s *Store) look(image, id string) (record *kubeletv1beta1.ImagePulledRecord, begun bool, err error) {
+func (s *Store) lookup(image, id string) (record *kubeletv1beta1.ImagePulledRecord, begun bool, err error) {
 	var unread error
-	if begun = s.count(image, 0) > 0; !begun {
-		begun, unread = s.files.intent(image)
+	if begun = s.addPulls(image, 0) > 0; !begun {
+		begun, unread = s.files.hasIntent(image)
 	}
-	record, err = s.files.record(id)
+	record, err = s.files.pulledRecord(id)
 	if err == nil && record == nil {
 		err = unread
 	}
@@ -280,8 +280,8 @@ func bySecret(a, b kubeletv1beta1.ImagePullSecret) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// credentials returns the part of credentials that a record holds.
-func (s *Store) credentials(auth *pod.RegistryAuth) *kubeletv1beta1.ImagePullCredentials {
+// recordedCredentials returns the part of credentials that a record holds.
+func (s *Store) recordedCredentials(auth *pod.RegistryAuth) *kubeletv1beta1.ImagePullCredentials {
 	if auth == nil || auth.Source == (pod.CredentialSource{}) {
 		return &kubeletv1beta1.ImagePullCredentials{NodePodsAccessible: true}
 	}
@@ -307,15 +307,15 @@ func (s *Store) hash(auth pod.RegistryAuth) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// add adds credentials to the record of an image, under the name by which a pod has it. nil
+// addCredentials adds credentials to the record of an image, under the name by which a pod has it. nil
 // adds none, and makes the record if there is none. It writes nothing if nothing changes.
-func (s *Store) add(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
-	defer hold(&s.ids, id)()
+func (s *Store) addCredentials(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
+	defer lockKey(&s.idLocks, id)()
 	named, err := withoutTag(image)
 	if err != nil {
 		return fmt.Errorf("parse image name %q: %w", image, err)
 	}
-	record, err := s.files.record(id)
+	record, err := s.files.pulledRecord(id)
 	if err != nil {
 		s.cfg.Log.Warn("replacing a record of an image that cannot be read", "image", image, "error", err)
 	}
@@ -324,7 +324,7 @@ func (s *Store) add(image, id string, by *kubeletv1beta1.ImagePullCredentials) e
 		record = &kubeletv1beta1.ImagePulledRecord{TypeMeta: meta("ImagePulledRecord"), ImageRef: id}
 	}
 	if by != nil {
-		merged, grown := merge(record.CredentialMapping[named], *by)
+		merged, grown := mergeCredentials(record.CredentialMapping[named], *by)
 		if grown {
 			if record.CredentialMapping == nil {
 				record.CredentialMapping = map[string]kubeletv1beta1.ImagePullCredentials{}
@@ -336,11 +336,11 @@ func (s *Store) add(image, id string, by *kubeletv1beta1.ImagePullCredentials) e
 		return nil
 	}
 	record.LastUpdatedTime = metav1.NewTime(time.Now())
-	return write(s.files, s.files.pulled, id, *record)
+	return write(s.files, s.files.records, id, *record)
 }
 
-// merge adds credentials to known ones, and reports whether that changed them.
-func merge(known, more kubeletv1beta1.ImagePullCredentials) (kubeletv1beta1.ImagePullCredentials, bool) {
+// mergeCredentials adds credentials to known ones, and reports whether that changed them.
+func mergeCredentials(known, more kubeletv1beta1.ImagePullCredentials) (kubeletv1beta1.ImagePullCredentials, bool) {
 	if known.NodePodsAccessible {
 		return known, false
 	}
@@ -377,27 +377,27 @@ func (s *Store) Prune(ids []string, began time.Time) {
 		return !there[r.ImageRef] && r.LastUpdatedTime.Time.Before(began.Truncate(time.Second)) // the file has seconds only
 	}
 	var gone []string
-	err := list(s.files.pulled, func(r kubeletv1beta1.ImagePulledRecord) {
+	err := list(s.files.records, func(r kubeletv1beta1.ImagePulledRecord) {
 		if old(&r) {
 			gone = append(gone, r.ImageRef)
 		}
 	})
 	for _, id := range gone {
-		err = errors.Join(err, s.forget(id, old))
+		err = errors.Join(err, s.removeStale(id, old))
 	}
 	if err != nil {
 		s.cfg.Log.Warn("cannot tidy up the records of pulled images", "error", err)
 	}
 }
 
-// forget removes a record that is still old.
-func (s *Store) forget(id string, old func(*kubeletv1beta1.ImagePulledRecord) bool) error {
-	defer hold(&s.ids, id)()
-	record, err := s.files.record(id)
+// removeStale removes a record that is still old.
+func (s *Store) removeStale(id string, old func(*kubeletv1beta1.ImagePulledRecord) bool) error {
+	defer lockKey(&s.idLocks, id)()
+	record, err := s.files.pulledRecord(id)
 	if err != nil || record == nil || !old(record) {
 		return err
 	}
-	return s.files.pulled.File(id).Remove()
+	return s.files.records.File(id).Remove()
 }
 
 func newKey() []byte {

@@ -38,10 +38,10 @@ func having(auths ...pod.RegistryAuth) func() []pod.RegistryAuth {
 
 func pull(t *testing.T, s *Store, image string, by *pod.RegistryAuth) {
 	t.Helper()
-	if err := s.Begin(image); err != nil {
+	if err := s.RecordPullIntent(image); err != nil {
 		t.Fatal(err)
 	}
-	s.Pulled(image, id, by)
+	s.RecordImagePulled(image, id, by)
 }
 
 func TestWhoMayUseAnImageThatWasPulled(t *testing.T) {
@@ -76,11 +76,11 @@ func TestWhoMayUseAnImageThatWasPulled(t *testing.T) {
 			for _, by := range test.pulledBy {
 				pull(t, s, image, by)
 			}
-			if got := s.May(test.image, id, having(test.own...)); got != test.want {
+			if got := s.MayUse(test.image, id, having(test.own...)); got != test.want {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 			// So says the next podd, too.
-			if got := newStore(t, root, kubeletv1beta1.NeverVerifyPreloadedImages).May(test.image, id, having(test.own...)); got != test.want {
+			if got := newStore(t, root, kubeletv1beta1.NeverVerifyPreloadedImages).MayUse(test.image, id, having(test.own...)); got != test.want {
 				t.Errorf("after a restart: got %v, want %v", got, test.want)
 			}
 			if left, _ := os.ReadDir(filepath.Join(root, "image_manager", "pulling")); len(left) > 0 {
@@ -107,15 +107,15 @@ func TestForWhichImagesAPolicyAsks(t *testing.T) {
 	} {
 		s := newStore(t, t.TempDir(), test.policy, test.allowed...)
 		by := secret("team", "a", "1", "pass")
-		if got := s.May(image, id, having()); got != test.there {
+		if got := s.MayUse(image, id, having()); got != test.there {
 			t.Errorf("%s %q, an image that was there: got %v", test.policy, test.allowed, got)
 		}
 		pull(t, s, image, &by)
 		pull(t, s, "reg.test/team/other@sha256:"+strings.Repeat("0", 64), &by)
-		if got := s.May(image, id, having()); got != test.pulled {
+		if got := s.MayUse(image, id, having()); got != test.pulled {
 			t.Errorf("%s %q, one that was pulled: got %v", test.policy, test.allowed, got)
 		}
-		if got := s.May("reg.test/team/other@sha256:"+strings.Repeat("0", 64), id, having()); got != test.otherPulled {
+		if got := s.MayUse("reg.test/team/other@sha256:"+strings.Repeat("0", 64), id, having()); got != test.otherPulled {
 			t.Errorf("%s %q, another: got %v", test.policy, test.allowed, got)
 		}
 	}
@@ -147,28 +147,28 @@ func TestAPolicyThatIsNoneIsExplained(t *testing.T) {
 // The image is on the disk, podd was killed before it heard so.
 func TestAnImageThatArrivedWhilePoddWasKilledIsNobodys(t *testing.T) {
 	root := t.TempDir()
-	if err := newStore(t, root, kubeletv1beta1.NeverVerifyPreloadedImages).Begin(image); err != nil {
+	if err := newStore(t, root, kubeletv1beta1.NeverVerifyPreloadedImages).RecordPullIntent(image); err != nil {
 		t.Fatal(err)
 	}
 	s := newStore(t, root, kubeletv1beta1.NeverVerifyPreloadedImages)
-	if s.May(image, id, having()) {
+	if s.MayUse(image, id, having()) {
 		t.Error("an image whose pull was interrupted may be used as if it had been there before")
 	}
-	if got := s.Interrupted(); !slices.Equal(got, []string{image}) {
+	if got := s.InterruptedPulls(); !slices.Equal(got, []string{image}) {
 		t.Fatalf("interrupted: got %v", got)
 	}
-	if err := s.Arrived(image, id); err != nil {
+	if err := s.RecordInterruptedPull(image, id); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Interrupted(); len(got) > 0 {
+	if got := s.InterruptedPulls(); len(got) > 0 {
 		t.Errorf("interrupted, after it was recorded: got %v", got)
 	}
-	if s.May("reg.test/another/name:1", id, having(secret("team", "a", "1", "pass"))) {
+	if s.MayUse("reg.test/another/name:1", id, having(secret("team", "a", "1", "pass"))) {
 		t.Error("it may be used by another name")
 	}
 	a := secret("team", "a", "1", "pass")
 	pull(t, s, image, &a)
-	if !s.May(image, id, having(a)) {
+	if !s.MayUse(image, id, having(a)) {
 		t.Error("it may not be used by who has pulled it since")
 	}
 }
@@ -176,19 +176,19 @@ func TestAnImageThatArrivedWhilePoddWasKilledIsNobodys(t *testing.T) {
 func TestWhileAnImageIsPulledNobodyElseMayUseIt(t *testing.T) {
 	s := newStore(t, t.TempDir(), kubeletv1beta1.NeverVerifyPreloadedImages)
 	for range 2 {
-		if err := s.Begin(image); err != nil {
+		if err := s.RecordPullIntent(image); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.Failed(image)
-	if s.May(image, id, having()) {
+	s.RecordImagePullFailed(image)
+	if s.MayUse(image, id, having()) {
 		t.Error("one of two pulls has failed, and the image counts as one that was there")
 	}
-	if got := s.Interrupted(); len(got) > 0 {
+	if got := s.InterruptedPulls(); len(got) > 0 {
 		t.Errorf("interrupted: got %v, want nothing of what is in progress", got)
 	}
-	s.Failed(image)
-	if !s.May(image, id, having()) {
+	s.RecordImagePullFailed(image)
+	if !s.MayUse(image, id, having()) {
 		t.Error("both pulls have failed: the image is one that was there before")
 	}
 }
@@ -205,13 +205,13 @@ func TestARecordThatCannotBeReadAsksForCredentials(t *testing.T) {
 		if err := os.WriteFile(files[0], []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s.May(image, id, having()) {
+		if s.MayUse(image, id, having()) {
 			t.Errorf("with a record %.20q the image may be used", content)
 		}
 	}
 	s.Prune(nil, time.Now().Add(time.Hour)) // says so, and does not fail
 	pull(t, s, image, nil)
-	if !s.May(image, id, having()) {
+	if !s.MayUse(image, id, having()) {
 		t.Error("a pull did not replace the damaged record")
 	}
 }
@@ -255,15 +255,15 @@ func TestRecordsOfImagesThatAreGoneAreRemoved(t *testing.T) {
 	a := secret("team", "a", "1", "pass")
 	pull(t, s, image, &a)
 	s.Prune(nil, time.Now().Add(-time.Minute))
-	if s.May(image, id, having()) {
+	if s.MayUse(image, id, having()) {
 		t.Error("a record that is newer than the list was removed")
 	}
 	s.Prune([]string{id}, time.Now().Add(time.Minute))
-	if s.May(image, id, having()) {
+	if s.MayUse(image, id, having()) {
 		t.Error("the record of an image that is there was removed")
 	}
 	s.Prune([]string{"sha256:bbbb"}, time.Now().Add(time.Minute))
-	if !s.May(image, id, having()) {
+	if !s.MayUse(image, id, having()) {
 		t.Error("the record of an image that is gone has stayed")
 	}
 }
@@ -274,11 +274,11 @@ func TestARecordIsBounded(t *testing.T) {
 	pull(t, s, image, &a)
 	for i := range 2 * maxSecrets {
 		name := strings.Repeat("n", i+1)
-		if !s.May(image, id, having(secret(name, name, name, "pass"))) {
+		if !s.MayUse(image, id, having(secret(name, name, name, "pass"))) {
 			t.Fatal("a Secret with the same password may not use the image")
 		}
 	}
-	record, err := s.files.record(id)
+	record, err := s.files.pulledRecord(id)
 	if err != nil || len(record.CredentialMapping["reg.test/team/app"].KubernetesSecrets) != maxSecrets {
 		t.Errorf("got %d Secrets (%v), want %d", len(record.CredentialMapping["reg.test/team/app"].KubernetesSecrets), err, maxSecrets)
 	}
@@ -287,8 +287,11 @@ func TestARecordIsBounded(t *testing.T) {
 // TestASlowDiskDelaysNoOtherImage: a durable write may take seconds.
 func TestASlowDiskDelaysNoOtherImage(t *testing.T) {
 	for name, slow := range map[string]func(s *Store){
-		"a pull that begins": func(s *Store) { _ = s.Begin("reg.test/slow:1") },
-		"a pull that ends":   func(s *Store) { s.count("reg.test/slow:1", 1); s.Pulled("reg.test/slow:1", "sha256:slow", nil) },
+		"a pull that begins": func(s *Store) { _ = s.RecordPullIntent("reg.test/slow:1") },
+		"a pull that ends": func(s *Store) {
+			s.addPulls("reg.test/slow:1", 1)
+			s.RecordImagePulled("reg.test/slow:1", "sha256:slow", nil)
+		},
 	} {
 		s := newStore(t, t.TempDir(), kubeletv1beta1.NeverVerifyPreloadedImages)
 		writing, goOn := make(chan struct{}), make(chan struct{})
@@ -306,10 +309,10 @@ func TestASlowDiskDelaysNoOtherImage(t *testing.T) {
 		go func() {
 			defer close(others)
 			pull(t, s, image, nil)
-			if !s.May(image, id, having()) {
+			if !s.MayUse(image, id, having()) {
 				t.Errorf("%s: another image may not be used", name)
 			}
-			if s.May("reg.test/slow:1", "sha256:slow", having()) {
+			if s.MayUse("reg.test/slow:1", "sha256:slow", having()) {
 				t.Errorf("%s: it may be used before that is recorded", name)
 			}
 			s.Prune([]string{id}, time.Now())

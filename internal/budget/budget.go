@@ -18,11 +18,11 @@ import (
 )
 
 // Share is the processor time that early restarts may take in each second, a twentieth of
-// one processor, and AtOnce what they may take at once after a while without any. Early
+// one processor, and Burst what they may take at once after a while without any. Early
 // probes may take as much again.
 const (
-	Share  = 50 * time.Millisecond
-	AtOnce = 2 * time.Second
+	Rate  = 50 * time.Millisecond
+	Burst = 2 * time.Second
 )
 
 // Action is something that an annotation may make podd do early.
@@ -56,10 +56,10 @@ type Budget struct {
 	deferred         *prometheus.CounterVec
 }
 
-// New returns a budget of Share and AtOnce. metrics may be nil.
+// New returns a budget of Share and Burst. metrics may be nil.
 func New(metrics prometheus.Registerer) *Budget {
 	allowance := func() *rate.Limiter {
-		return rate.NewLimiter(rate.Limit(Share.Microseconds()), int(AtOnce.Microseconds()))
+		return rate.NewLimiter(rate.Limit(Rate.Microseconds()), int(Burst.Microseconds()))
 	}
 	return &Budget{
 		restarts: allowance(), probes: allowance(),
@@ -70,11 +70,11 @@ func New(metrics prometheus.Registerer) *Budget {
 	}
 }
 
-// Place takes room for an action that a pod wants at the time wanted, and that would happen
+// Reserve takes room for an action that a pod wants at the time wanted, and that would happen
 // at the later time otherwise without the pod's annotation. It returns when the action may
 // happen: at wanted, or as soon as there is room. If there is no room before otherwise, it
 // returns otherwise and takes nothing. It does not block.
-func (b *Budget) Place(a Action, wanted, otherwise time.Time) time.Time {
+func (b *Budget) Reserve(a Action, wanted, otherwise time.Time) time.Time {
 	if b == nil {
 		return wanted
 	}

@@ -23,7 +23,7 @@ func TestAFileIsAsItsCodecWritesIt(t *testing.T) {
 		"no codec": {Codec{}, `{"a":"1"}`},
 		"a line":   {JSONLine, `{"a":"1"}` + "\n"},
 		"indented": {IndentedJSON, "{\n  \"a\": \"1\"\n}\n"},
-		"sealed":   {Sealed, `{"sha256":"` + Sum([]byte(`{"a":"1"}`)) + `","saved":{"a":"1"}}`},
+		"sealed":   {Checksummed, `{"sha256":"` + Sum([]byte(`{"a":"1"}`)) + `","saved":{"a":"1"}}`},
 	} {
 		f := File[value]{Path: filepath.Join(t.TempDir(), "made", "file"), Format: Format{Codec: tc.codec}}
 		if _, err := f.Read(); !errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func TestAFileIsAsItsCodecWritesIt(t *testing.T) {
 }
 
 func TestASealedFileIsReadAsItWasWrittenOrNotAtAll(t *testing.T) {
-	content, err := Sealed.Encode(value{"a": "<b>"})
+	content, err := Checksummed.Encode(value{"a": "<b>"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestASealedFileIsReadAsItWasWrittenOrNotAtAll(t *testing.T) {
 		"cut off":   {content[:len(content)-3], "unexpected end"},
 		"empty":     {nil, "unexpected end"},
 	} {
-		f := File[value]{Path: filepath.Join(t.TempDir(), "file.json"), Format: Format{Codec: Sealed}}
+		f := File[value]{Path: filepath.Join(t.TempDir(), "file.json"), Format: Format{Codec: Checksummed}}
 		if err := os.WriteFile(f.Path, tc.content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestADirectoryHasAFileForEachKey(t *testing.T) {
 		"hashed":  {Hashed("x-", 4), []string{"/m/a", "/m/b"}, []string{Hashed("x-", 4).Name("/m/a"), Hashed("x-", 4).Name("/m/b")}},
 	} {
 		d := Dir[value]{Path: filepath.Join(t.TempDir(), "dir"), Naming: tc.naming}
-		if keys, err := d.Keys(); err != nil || len(keys) != 0 || len(d.All(func(string, value) { t.Error("found one") })) != 0 {
+		if keys, err := d.Keys(); err != nil || len(keys) != 0 || len(d.ReadAll(func(string, value) { t.Error("found one") })) != 0 {
 			t.Errorf("%s: a directory that is missing: got %q, %v", name, keys, err)
 		}
 		for _, key := range tc.keys {
@@ -228,7 +228,7 @@ func TestADirectoryHasAFileForEachKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		found := map[string]string{}
-		if damaged := d.All(func(key string, v value) { found[key] = v["key"] }); len(damaged) != 0 || len(found) != 2 || found[tc.want[0]] != tc.keys[0] || found[tc.want[1]] != tc.keys[1] {
+		if damaged := d.ReadAll(func(key string, v value) { found[key] = v["key"] }); len(damaged) != 0 || len(found) != 2 || found[tc.want[0]] != tc.keys[0] || found[tc.want[1]] != tc.keys[1] {
 			t.Errorf("%s: got %v, %+v", name, found, damaged)
 		}
 		if err := os.Remove(first); err != nil {
@@ -271,7 +271,7 @@ func TestADamagedFileIsToldAndStays(t *testing.T) {
 		}
 	}
 	var found []string
-	damaged := d.All(func(key string, _ value) { found = append(found, key) })
+	damaged := d.ReadAll(func(key string, _ value) { found = append(found, key) })
 	if !slices.Equal(found, []string{"a"}) || len(damaged) != 3 {
 		t.Fatalf("got %q and %+v", found, damaged)
 	}
@@ -297,7 +297,7 @@ func TestWithoutAPathNothingIsKept(t *testing.T) {
 	if err := errors.Join(err, f.Write(value{}), f.Remove(), d.File("a").Write(value{}), d.Remove("a"), d.Retain(func(string) bool { return false })); err != nil || len(keys) != 0 {
 		t.Errorf("got %q, %v", keys, err)
 	}
-	if damaged := d.All(func(string, value) { t.Error("found one") }); len(damaged) != 0 {
+	if damaged := d.ReadAll(func(string, value) { t.Error("found one") }); len(damaged) != 0 {
 		t.Errorf("got %+v", damaged)
 	}
 }

@@ -21,8 +21,8 @@ var (
 	JSONLine = Codec{encodeLine, json.Unmarshal}
 	// IndentedJSON is JSON for people, with a newline at its end.
 	IndentedJSON = Codec{encodeIndented, json.Unmarshal}
-	// Sealed is JSON with a checksum, which detects a file that was cut off or changed.
-	Sealed = Codec{encodeSealed, decodeSealed}
+	// Checksummed is JSON with a checksum, which detects a file that was cut off or changed.
+	Checksummed = Codec{encodeChecksummed, decodeChecksummed}
 	// Raw is the content itself; the value is a []byte.
 	Raw = Codec{encodeRaw, decodeRaw}
 )
@@ -50,7 +50,7 @@ type envelope struct {
 	Saved  json.RawMessage `json:"saved"`
 }
 
-func encodeSealed(value any) ([]byte, error) {
+func encodeChecksummed(value any) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func encodeSealed(value any) ([]byte, error) {
 	return json.Marshal(envelope{SHA256: Sum(text), Saved: text})
 }
 
-func decodeSealed(content []byte, value any) error {
+func decodeChecksummed(content []byte, value any) error {
 	var e envelope
 	if err := json.Unmarshal(content, &e); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// interrupted is what package atomicfile appends to the name of a file while it writes it.
-const interrupted = ".new"
+// tempSuffix is what package atomicfile appends to the name of a file while it writes it.
+const tempSuffix = ".new"
 
 // Dir keeps one value for each key, in a file each. The directory belongs to the Dir alone.
 // Without a Path it keeps nothing. Calls for one key must not be concurrent.
@@ -25,8 +25,8 @@ type Dir[T any] struct {
 	Check func(key string, value *T) error
 }
 
-// Damaged is a file of a Dir that cannot be read, and why.
-type Damaged struct {
+// DamagedFile is a file of a Dir that cannot be read, and why.
+type DamagedFile struct {
 	Path string
 	Err  error
 }
@@ -60,19 +60,19 @@ func (d Dir[T]) Remove(key string) error {
 		return nil
 	}
 	f := d.File(key)
-	return errors.Join(f.Remove(), f.remove(f.Path+interrupted))
+	return errors.Join(f.Remove(), f.remove(f.Path+tempSuffix))
 }
 
-// All calls visit with each value and its key, and returns the files that cannot be read.
+// ReadAll calls visit with each value and its key, and returns the files that cannot be read.
 // It skips files without a key, interrupted writes (the value before them counts) and
 // everything that is not a regular file, unless OwnerOnly reports that.
-func (d Dir[T]) All(visit func(key string, value T)) (damaged []Damaged) {
+func (d Dir[T]) ReadAll(visit func(key string, value T)) (damaged []DamagedFile) {
 	entries, err := d.entries()
 	if err != nil {
-		damaged = append(damaged, Damaged{d.Path, err})
+		damaged = append(damaged, DamagedFile{d.Path, err})
 	}
 	if d.MaxFiles > 0 && len(entries) > d.MaxFiles {
-		damaged = append(damaged, Damaged{d.Path, fmt.Errorf("there are %d files, and the first %d are read", len(entries), d.MaxFiles)})
+		damaged = append(damaged, DamagedFile{d.Path, fmt.Errorf("there are %d files, and the first %d are read", len(entries), d.MaxFiles)})
 		entries = entries[:d.MaxFiles]
 	}
 	for _, e := range entries {
@@ -83,7 +83,7 @@ func (d Dir[T]) All(visit func(key string, value T)) (damaged []Damaged) {
 		f := d.named(e.Name(), key)
 		value, err := f.Read()
 		if err != nil {
-			damaged = append(damaged, Damaged{f.Path, err})
+			damaged = append(damaged, DamagedFile{f.Path, err})
 			continue
 		}
 		visit(key, value)
@@ -97,7 +97,7 @@ func (d Dir[T]) Keys() ([]string, error) {
 	entries, err := d.entries()
 	var keys []string
 	for _, e := range entries {
-		key, ok := d.naming().Key(strings.TrimSuffix(e.Name(), interrupted))
+		key, ok := d.naming().Key(strings.TrimSuffix(e.Name(), tempSuffix))
 		if ok && (len(keys) == 0 || keys[len(keys)-1] != key) {
 			keys = append(keys, key)
 		}

@@ -18,7 +18,7 @@ func Start(cmd *exec.Cmd) error {
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error, 1)
-	parent() <- func() { started <- cmd.Start() }
+	forkThread() <- func() { started <- cmd.Start() }
 	return <-started
 }
 
@@ -30,10 +30,10 @@ func Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// parent returns a channel to a thread that never ends and runs what it receives. The
+// forkThread returns a channel to a thread that never ends and runs what it receives. The
 // kernel sends the signal when the thread that forked ends, not the process (prctl(2),
 // PR_SET_PDEATHSIG), and Go ends a thread if its goroutine ends without having unlocked it.
-var parent = sync.OnceValue(func() chan<- func() {
+var forkThread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
 		runtime.LockOSThread() // for good

@@ -61,8 +61,8 @@ func CheckArrows(pkgs []Package) []string {
 			continue
 		}
 		for _, to := range slices.Concat(p.Imports, p.TestImports) {
-			if strings.HasPrefix(to, upstream) && p.ImportPath != gate {
-				out = append(out, fmt.Sprintf("%s imports %s: only %s may", p.ImportPath, to, gate))
+			if strings.HasPrefix(to, upstream) && p.ImportPath != upstreamImporter {
+				out = append(out, fmt.Sprintf("%s imports %s: only %s may", p.ImportPath, to, upstreamImporter))
 			}
 		}
 		allowed, known := arrows[from]

@@ -3,8 +3,8 @@ package deptest
 // upstream is the module with the node agent that podd replaces. podd links a small part of
 // it, through one package.
 const (
-	upstream = "k8s.io/kubernetes/"
-	gate     = "podd/internal/podapi"
+	upstream         = "k8s.io/kubernetes/"
+	upstreamImporter = "podd/internal/podapi"
 )
 
 // allowedUpstream are the packages of k8s.io/kubernetes that may be in podd's binary: those

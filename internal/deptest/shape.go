@@ -54,17 +54,17 @@ func CheckShape(root string) ([]string, error) {
 	return out, err
 }
 
-// shape is a function or a type that CheckShape looks for.
-type shape struct {
+// violation is a function or a type that CheckShape looks for.
+type violation struct {
 	name  string
 	line  int
 	fault string
 }
 
-func checkFile(fset *token.FileSet, f *ast.File) []shape {
-	var out []shape
+func checkFile(fset *token.FileSet, f *ast.File) []violation {
+	var out []violation
 	say := func(n ast.Node, name, fault string) {
-		out = append(out, shape{name, fset.Position(n.Pos()).Line, name + " " + fault})
+		out = append(out, violation{name, fset.Position(n.Pos()).Line, name + " " + fault})
 	}
 	function := func(n ast.Node, name string, t *ast.FuncType) {
 		if c := fields(t.Params); c > maxParameters {

@@ -14,10 +14,10 @@ import (
 // instance, because a user may have few (fs.inotify.max_user_instances is 128). It has none
 // while nobody is subscribed. The zero value is ready.
 type Dirs struct {
-	// change serializes the calls of the instance. dispatch never takes it, because those
+	// watcherMu serializes the calls of the instance. dispatch never takes it, because those
 	// calls may wait for dispatch.
-	change sync.Mutex
-	watch  *fsnotify.Watcher // nil while nobody is subscribed; guarded by change
+	watcherMu sync.Mutex
+	watcher   *fsnotify.Watcher // nil while nobody is subscribed; guarded by change
 
 	mu   sync.Mutex
 	subs map[string]map[*Subscription]struct{} // by directory
@@ -33,23 +33,23 @@ type Subscription struct {
 	dirs    *Dirs
 	dir     string
 	changed wake.Signal
-	watch   *fsnotify.Watcher
+	watcher *fsnotify.Watcher
 	ended   bool // guarded by dirs.mu
 }
 
 // Subscribe watches a directory until the subscription is closed.
 func (d *Dirs) Subscribe(dir string) (*Subscription, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	if d.watch == nil {
+	d.watcherMu.Lock()
+	defer d.watcherMu.Unlock()
+	if d.watcher == nil {
 		w, err := fsnotify.NewWatcher()
 		if err != nil {
 			return nil, err
 		}
-		d.watch = w
+		d.watcher = w
 		go d.dispatch(w)
 	}
-	s := &Subscription{dirs: d, dir: filepath.Clean(dir), changed: wake.New(), watch: d.watch}
+	s := &Subscription{dirs: d, dir: filepath.Clean(dir), changed: wake.New(), watcher: d.watcher}
 	s.Changed = s.changed
 	d.mu.Lock()
 	if d.subs == nil {
@@ -61,7 +61,7 @@ func (d *Dirs) Subscribe(dir string) (*Subscription, error) {
 	d.subs[s.dir][s] = struct{}{}
 	d.mu.Unlock()
 	// Also if others watch the path: it may be another directory by now.
-	if err := d.watch.Add(s.dir); err != nil {
+	if err := d.watcher.Add(s.dir); err != nil {
 		s.closeLocked()
 		return nil, err
 	}
@@ -70,8 +70,8 @@ func (d *Dirs) Subscribe(dir string) (*Subscription, error) {
 
 // Close ends the subscription. It may be called once.
 func (s *Subscription) Close() {
-	s.dirs.change.Lock()
-	defer s.dirs.change.Unlock()
+	s.dirs.watcherMu.Lock()
+	defer s.dirs.watcherMu.Unlock()
 	s.closeLocked()
 }
 
@@ -87,12 +87,12 @@ func (s *Subscription) closeLocked() {
 	last := len(d.subs) == 0
 	d.mu.Unlock()
 	switch {
-	case d.watch == nil:
+	case d.watcher == nil:
 	case last:
-		_ = d.watch.Close() // its descriptor is released in any case
-		d.watch = nil
+		_ = d.watcher.Close() // its descriptor is released in any case
+		d.watcher = nil
 	case lastOfDir:
-		_ = d.watch.Remove(s.dir) // the directory may be gone, and its watch with it
+		_ = d.watcher.Remove(s.dir) // the directory may be gone, and its watch with it
 	}
 }
 
@@ -103,47 +103,47 @@ func (d *Dirs) dispatch(w *fsnotify.Watcher) {
 		select {
 		case event, ok := <-w.Events:
 			if !ok {
-				d.end(w)
+				d.endSubscriptions(w)
 				return
 			}
 			d.mu.Lock()
 			for _, dir := range []string{event.Name, filepath.Dir(event.Name)} {
 				for s := range d.subs[dir] {
-					s.pokeLocked()
+					s.notifyLocked()
 				}
 			}
 			d.mu.Unlock()
 		case err, ok := <-w.Errors:
 			switch {
 			case !ok || !errors.Is(err, fsnotify.ErrEventOverflow):
-				d.end(w)
-				go d.drop(w)
+				d.endSubscriptions(w)
+				go d.closeFailed(w)
 				return
 			default:
-				d.pokeAll()
+				d.notifyAll()
 			}
 		}
 	}
 }
 
-// pokeAll notifies all subscribers: events were lost.
-func (d *Dirs) pokeAll() {
+// notifyAll notifies all subscribers: events were lost.
+func (d *Dirs) notifyAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, subs := range d.subs {
 		for s := range subs {
-			s.pokeLocked()
+			s.notifyLocked()
 		}
 	}
 }
 
-// end ends the subscriptions of an instance.
-func (d *Dirs) end(w *fsnotify.Watcher) {
+// endSubscriptions ends the subscriptions of an instance.
+func (d *Dirs) endSubscriptions(w *fsnotify.Watcher) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, subs := range d.subs {
 		for s := range subs {
-			if s.watch == w && !s.ended {
+			if s.watcher == w && !s.ended {
 				s.ended = true
 				close(s.changed)
 			}
@@ -151,18 +151,18 @@ func (d *Dirs) end(w *fsnotify.Watcher) {
 	}
 }
 
-// drop closes an instance that has failed.
-func (d *Dirs) drop(w *fsnotify.Watcher) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	if d.watch == w {
-		d.watch = nil
+// closeFailed closes an instance that has failed.
+func (d *Dirs) closeFailed(w *fsnotify.Watcher) {
+	d.watcherMu.Lock()
+	defer d.watcherMu.Unlock()
+	if d.watcher == w {
+		d.watcher = nil
 	}
-	d.end(w) // those that subscribed meanwhile
+	d.endSubscriptions(w) // those that subscribed meanwhile
 	_ = w.Close()
 }
 
-func (s *Subscription) pokeLocked() {
+func (s *Subscription) notifyLocked() {
 	if s.ended {
 		return
 	}

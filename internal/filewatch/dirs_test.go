@@ -123,7 +123,7 @@ func TestAnInstanceThatFailsEndsItsSubscriptionsAndTheNextGetsAnother(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dirs.watch.Close(); err != nil { // as a read that fails
+	if err := dirs.watcher.Close(); err != nil { // as a read that fails
 		t.Fatal(err)
 	}
 	for ended := false; !ended; {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// settle is how long events are collected: a file and its key are replaced one after
+	// settleTime is how long events are collected: a file and its key are replaced one after
 	// the other.
-	settle = 100 * time.Millisecond
+	settleTime = 100 * time.Millisecond
 	// rewatch is the delay before podd tries again to watch a directory that does not
 	// exist.
 	rewatch = 5 * time.Second
@@ -30,22 +30,22 @@ func Watch(ctx context.Context, files func() []string, changed func()) error {
 	}
 	defer func() { _ = w.Close() }() // its descriptor is released in any case
 	for {
-		added, again := add(w, files())
+		added, again := watchDirs(w, files())
 		if added { // they may have changed before
 			changed()
 			continue
 		}
-		if done, err := wait(ctx, w, again); done || err != nil {
+		if done, err := awaitQuiet(ctx, w, again); done || err != nil {
 			return err
 		}
 		changed()
 	}
 }
 
-// add watches the directories of files, and only these; added says that one is new. The
+// watchDirs watches the directories of files, and only these; added says that one is new. The
 // channel fires when a directory that cannot be watched should be tried again; it is nil if
 // there is none.
-func add(w *fsnotify.Watcher, files []string) (added bool, again <-chan time.Time) {
+func watchDirs(w *fsnotify.Watcher, files []string) (added bool, again <-chan time.Time) {
 	dirs := map[string]bool{}
 	for _, f := range files {
 		dirs[filepath.Dir(f)] = true
@@ -71,9 +71,9 @@ func add(w *fsnotify.Watcher, files []string) (added bool, again <-chan time.Tim
 	return added, again
 }
 
-// wait returns once something has happened and then nothing more for settle, or for at most
+// awaitQuiet returns once something has happened and then nothing more for settle, or for at most
 // ten times that. done says that ctx has ended.
-func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (done bool, err error) {
+func awaitQuiet(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (done bool, err error) {
 	var quiet, latest <-chan time.Time
 	for {
 		select {
@@ -91,9 +91,9 @@ func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (don
 				continue
 			}
 		}
-		quiet = time.After(settle)
+		quiet = time.After(settleTime)
 		if latest == nil {
-			latest = time.After(10 * settle)
+			latest = time.After(10 * settleTime)
 		}
 	}
 }

@@ -8,46 +8,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writes tells which of many directories had a file written. It has one inotify instance,
+// WriteWatcher tells which of many directories had a file written. It has one inotify instance,
 // and runs nothing in between: the kernel keeps the events until somebody looks. Use it for
-// values that are needed often and seldom change. Create it with NewWrites; its methods and
+// values that are needed often and seldom change. Create it with NewWriteWatcher; its methods and
 // those of its marks are safe for concurrent use and do not block.
-type Writes struct {
+type WriteWatcher struct {
 	fd int // Go's poller does not know it
 
-	mu    sync.Mutex
-	most  int             // directories; guarded by mu
-	marks map[int32]*Mark // by watch descriptor; guarded by mu
-	buf   []byte          // guarded by mu
+	mu       sync.Mutex
+	maxMarks int             // directories; guarded by mu
+	marks    map[int32]*Mark // by watch descriptor; guarded by mu
+	buf      []byte          // guarded by mu
 }
 
 // Mark is the watch of one directory.
 type Mark struct {
-	writes  *Writes
+	writes  *WriteWatcher
 	wd      int32
 	written atomic.Bool
 }
 
-// NewWrites returns Writes for at most that many directories.
-func NewWrites(most int) (*Writes, error) {
+// NewWriteWatcher returns Writes for at most that many directories.
+func NewWriteWatcher(most int) (*WriteWatcher, error) {
 	fd, err := openInotify()
 	if err != nil {
 		return nil, err
 	}
-	return &Writes{fd: fd, most: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
+	return &WriteWatcher{fd: fd, maxMarks: most, marks: map[int32]*Mark{}, buf: make([]byte, 16<<10)}, nil
 }
 
 // Add watches a directory. It returns nil if it cannot: the limit is reached, the directory
 // has a mark already, or it is not a directory.
-func (w *Writes) Add(dir string) *Mark {
+func (w *WriteWatcher) Add(dir string) *Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.marks) >= w.most {
+	if len(w.marks) >= w.maxMarks {
 		return nil
 	}
 	added, err := unix.InotifyAddWatch(w.fd, dir, unix.IN_MODIFY|unix.IN_ONLYDIR)
 	if errors.Is(err, unix.ENOSPC) {
-		w.most = len(w.marks) // the user has no more
+		w.maxMarks = len(w.marks) // the user has no more
 	}
 	wd := int32(added)
 	if err != nil || w.marks[wd] != nil {
@@ -63,8 +63,8 @@ func (w *Writes) Add(dir string) *Mark {
 // 16384).
 const maxReads = 256
 
-// Look takes the pending events from the kernel, for Written.
-func (w *Writes) Look() {
+// Poll takes the pending events from the kernel, for Written.
+func (w *WriteWatcher) Poll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range maxReads {
@@ -75,36 +75,36 @@ func (w *Writes) Look() {
 		case errors.Is(err, unix.EAGAIN):
 			return
 		case err != nil || n <= 0: // whatever it is, nothing is known any more
-			w.allWritten()
+			w.markAllWritten()
 			return
 		}
 		w.events(w.buf[:n])
 	}
-	w.allWritten()
+	w.markAllWritten()
 }
 
 // events marks the directories that a buffer from the kernel names. It is called with mu
 // held.
-func (w *Writes) events(text []byte) {
+func (w *WriteWatcher) events(text []byte) {
 	for e := range decode(text) {
 		switch {
 		case e.Mask&unix.IN_Q_OVERFLOW != 0:
-			w.allWritten()
+			w.markAllWritten()
 		case e.Mask&unix.IN_MODIFY != 0 && w.marks[e.Watch] != nil:
 			w.marks[e.Watch].written.Store(true)
 		}
 	}
 }
 
-// allWritten is called with mu held.
-func (w *Writes) allWritten() {
+// markAllWritten is called with mu held.
+func (w *WriteWatcher) markAllWritten() {
 	for _, m := range w.marks {
 		m.written.Store(true)
 	}
 }
 
 // Close ends all watches. No method may be called after it.
-func (w *Writes) Close() error { return unix.Close(w.fd) }
+func (w *WriteWatcher) Close() error { return unix.Close(w.fd) }
 
 // Written reports whether a file of the directory was written between the last call, or Add,
 // and the last Look.

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-func newWrites(t *testing.T, most int) *Writes {
+func newWrites(t *testing.T, most int) *WriteWatcher {
 	t.Helper()
-	w, err := NewWrites(most)
+	w, err := NewWriteWatcher(most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestWhatWasWrittenIsToldOnce(t *testing.T) {
 	}
 	check := func(what string, wantA, wantB bool) {
 		t.Helper()
-		w.Look()
+		w.Poll()
 		if gotA, gotB := ma.Written(), mb.Written(); gotA != wantA || gotB != wantB {
 			t.Errorf("%s: got %v, %v, want %v, %v", what, gotA, gotB, wantA, wantB)
 		}
@@ -98,11 +98,11 @@ func TestAllCountAsWrittenWhereTheKernelKeptNotAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Look()
+	w.Poll()
 	if !m.Written() {
 		t.Error("a directory does not count as written though events were lost")
 	}
-	w.Look()
+	w.Poll()
 	if m.Written() {
 		t.Error("it counts as written for good")
 	}
@@ -111,7 +111,7 @@ func TestAllCountAsWrittenWhereTheKernelKeptNotAll(t *testing.T) {
 // TestWhatIsWrittenWakesNobody: an instance that Go's poller waits for wakes the process at
 // each write to a watched directory.
 func TestWhatIsWrittenWakesNobody(t *testing.T) {
-	w, err := NewWrites(1)
+	w, err := NewWriteWatcher(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func newTransport(hook bool) http.RoundTripper {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!hook)
-	return transport{newPlain(hook), &http.Transport{
+	return transport{newPlainTransport(hook), &http.Transport{
 		DialContext: Dialer().DialContext,
 		// A pod's certificate names its service, if anything; upstream verifies none,
 		// and nothing confidential is sent.
@@ -67,7 +67,7 @@ func newTransport(hook bool) http.RoundTripper {
 
 // transport selects the transport by scheme, which a redirect may change.
 type transport struct {
-	plain plain
+	plain plainTransport
 	tls   *http.Transport
 }
 

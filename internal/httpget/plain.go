@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// plain is HTTP/1.1 without TLS, with one exchange per connection, in the caller's
+// plainTransport is HTTP/1.1 without TLS, with one exchange per connection, in the caller's
 // goroutine. http.Transport does the same with three goroutines, which is most of the
 // cost of a probe on a node's own bridge. The errors are http.Transport's.
-type plain struct {
-	dialer *net.Dialer
-	spare  *sync.Pool // of *buffers
+type plainTransport struct {
+	dialer     *net.Dialer
+	bufferPool *sync.Pool // of *buffers
 	// hook makes requests offer what NewHookTransport says.
 	hook bool
 }
 
-func newPlain(hook bool) plain {
-	return plain{Dialer(), &sync.Pool{New: func() any {
+func newPlainTransport(hook bool) plainTransport {
+	return plainTransport{Dialer(), &sync.Pool{New: func() any {
 		return &buffers{in: bufio.NewReaderSize(nil, 2<<10), out: bufio.NewWriterSize(nil, 1<<10)}
 	}}, hook}
 }
@@ -43,7 +43,7 @@ func (b *buffers) drop() {
 
 // RoundTrip implements http.RoundTripper. The context bounds the whole exchange,
 // including the body.
-func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t plainTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	addr := req.URL.Host
 	if addr == "" {
@@ -58,10 +58,10 @@ func (t plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
-	x := &exchange{req: req, conn: conn, spare: t.spare, hook: t.hook, buffers: t.spare.Get().(*buffers)}
+	x := &exchange{req: req, conn: conn, bufferPool: t.bufferPool, hook: t.hook, buffers: t.bufferPool.Get().(*buffers)}
 	// A call that blocks in the kernel is interrupted with the context, too.
 	x.release = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	resp, err := x.do()
+	resp, err := x.roundTrip()
 	if err != nil {
 		_ = x.Close()
 		return nil, cause(ctx, err)
@@ -79,16 +79,16 @@ func cause(ctx context.Context, err error) error {
 
 // exchange is one request and its response. It is also the response's body.
 type exchange struct {
-	req     *http.Request // with its context, which bounds the reading of the body too
-	conn    net.Conn
-	release func() bool
-	body    io.ReadCloser
-	spare   *sync.Pool
-	hook    bool
-	buffers *buffers // nil once closed
+	req        *http.Request // with its context, which bounds the reading of the body too
+	conn       net.Conn
+	release    func() bool
+	body       io.ReadCloser
+	bufferPool *sync.Pool
+	hook       bool
+	buffers    *buffers // nil once closed
 }
 
-func (x *exchange) do() (*http.Response, error) {
+func (x *exchange) roundTrip() (*http.Response, error) {
 	once := *x.req // a RoundTripper changes no request
 	once.Close = !x.hook
 	if x.hook && once.Header.Get("Accept-Encoding") == "" {
@@ -144,7 +144,7 @@ func (x *exchange) Close() error {
 		return nil
 	}
 	x.buffers.drop()
-	x.spare.Put(x.buffers)
+	x.bufferPool.Put(x.buffers)
 	x.buffers = nil
 	x.release()
 	return x.conn.Close()

@@ -13,9 +13,9 @@ import (
 // Dir is where the kernel lists its huge pages.
 const Dir = "/sys/kernel/mm/hugepages"
 
-// OfKernel returns how many pages are reserved, by size in bytes; empty for a kernel
+// Reserved returns how many pages are reserved, by size in bytes; empty for a kernel
 // without huge pages. dir is Dir, except in tests.
-func OfKernel(dir string) map[int64]int64 {
+func Reserved(dir string) map[int64]int64 {
 	pages := map[int64]int64{}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -31,9 +31,9 @@ func OfKernel(dir string) map[int64]int64 {
 	return pages
 }
 
-// Size returns the page size of a resource, in bytes. ok says that it is a huge page
+// ResourceSize returns the page size of a resource, in bytes. ok says that it is a huge page
 // resource; the error says that its name has no valid size.
-func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
+func ResourceSize(name v1.ResourceName) (bytes int64, ok bool, err error) {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
 		return 0, false, nil
@@ -42,8 +42,8 @@ func Size(name v1.ResourceName) (bytes int64, ok bool, err error) {
 	return size.Value(), true, err
 }
 
-// Name returns a size as in the kernel's cgroup files and in runc: 2097152 is 2MB.
-func Name(bytes int64) string {
+// CgroupName returns a size as in the kernel's cgroup files and in runc: 2097152 is 2MB.
+func CgroupName(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	i := 0
 	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {

@@ -25,10 +25,10 @@ func TestPagesOfTheKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := hugepage.OfKernel(dir), (map[int64]int64{2 << 20: 3, 1 << 30: 0}); !maps.Equal(got, want) {
+	if got, want := hugepage.Reserved(dir), (map[int64]int64{2 << 20: 3, 1 << 30: 0}); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := hugepage.OfKernel(filepath.Join(dir, "none")); len(got) != 0 {
+	if got := hugepage.Reserved(filepath.Join(dir, "none")); len(got) != 0 {
 		t.Errorf("a kernel without them: got %v, want none", got)
 	}
 }
@@ -43,7 +43,7 @@ func TestSizeOfAResource(t *testing.T) {
 		"hugepages-many": {0, true, true},
 		"memory":         {},
 	} {
-		size, ok, err := hugepage.Size(name)
+		size, ok, err := hugepage.ResourceSize(name)
 		if size != want.size || ok != want.ok || (err != nil) != want.fail {
 			t.Errorf("%s: got %d, %v, %v, want %+v", name, size, ok, err, want)
 		}
@@ -52,7 +52,7 @@ func TestSizeOfAResource(t *testing.T) {
 
 func TestNameOfASize(t *testing.T) {
 	for size, want := range map[int64]string{512: "512B", 64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB", 16 << 30: "16GB"} {
-		if got := hugepage.Name(size); got != want {
+		if got := hugepage.CgroupName(size); got != want {
 			t.Errorf("%d: got %s, want %s", size, got, want)
 		}
 	}

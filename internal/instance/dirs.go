@@ -41,8 +41,8 @@ func ResolveRuntime(root, state string) (Dirs, error) {
 func resolveDirs(flag, root, state string) (Dirs, error) {
 	var d Dirs
 	var errs [2]error
-	d.Root, errs[0] = resolve(flag, root)
-	d.State, errs[1] = resolve("--state-dir", state)
+	d.Root, errs[0] = resolvePath(flag, root)
+	d.State, errs[1] = resolvePath("--state-dir", state)
 	if err := errors.Join(errs[:]...); err != nil {
 		return Dirs{}, err
 	}
@@ -61,8 +61,8 @@ func within(path, dir string) bool {
 	return dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// resolve follows the links in the existing part of a path.
-func resolve(flag, path string) (string, error) {
+// resolvePath follows the links in the existing part of a path.
+func resolvePath(flag, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%s must be an absolute path, not %q", flag, path)
 	}

@@ -72,7 +72,7 @@ func record(t *testing.T, d Dirs, boot string) {
 	t.Helper()
 	mkdirs(t, d.Root, d.State)
 	for _, dir := range []string{d.Root, d.State} {
-		if err := write(dir, runtimeRecord, Runtime{Dirs: d, Bridge: "b0", Boot: boot}); err != nil {
+		if err := write(dir, runtimeRecordFile, RuntimeRecord{Dirs: d, Bridge: "b0", Boot: boot}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestStopFindsThePoddThatIsMeant(t *testing.T) {
 				}
 			}
 			d := in(c.wanted)
-			got, err := Find(Wanted{d.Root, d.State, c.wanted[0][0] != '-', c.wanted[1][0] != '-'})
+			got, err := Find(Selector{d.Root, d.State, c.wanted[0][0] != '-', c.wanted[1][0] != '-'})
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
 					t.Errorf("got %+v, %v, want %q", got, err, c.refused)
@@ -178,7 +178,7 @@ func TestARuntimeDoesNotTakeOverWhatHoldsAnothersPods(t *testing.T) {
 				}
 				defer func() { _ = unix.Unmount(at, unix.MNT_DETACH) }()
 			}
-			err := ClaimRuntime(Runtime{Dirs: d, Bridge: "b1"})
+			err := AcquireRuntime(RuntimeRecord{Dirs: d, Bridge: "b1"})
 			if c.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "podd runtime stop --root-dir "+old.Root+" --state-dir "+old.State) {
 				t.Fatalf("got %v, want a refusal %t", err, c.refused)
 			}
@@ -196,26 +196,26 @@ func TestADamagedNoteStopsNoStart(t *testing.T) {
 	d := Dirs{dir + "/lib", dir + "/run"}
 	record(t, d, "x")
 	// A power cut leaves it empty: nothing forces it to the disk.
-	if err := os.WriteFile(d.Root+"/"+runtimeRecord, nil, 0o600); err != nil {
+	if err := os.WriteFile(d.Root+"/"+runtimeRecordFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Find(Wanted{d.Root, d.State, true, true}); err == nil || !strings.Contains(err.Error(), d.Root+"/"+runtimeRecord) {
+	if _, err := Find(Selector{d.Root, d.State, true, true}); err == nil || !strings.Contains(err.Error(), d.Root+"/"+runtimeRecordFile) {
 		t.Errorf("stop: got %v, want the file's name", err)
 	}
-	if err := ClaimRuntime(Runtime{Dirs: d, Bridge: "b1"}); err != nil {
+	if err := AcquireRuntime(RuntimeRecord{Dirs: d, Bridge: "b1"}); err != nil {
 		t.Error(err)
 	}
-	if err := ClaimAgent(Agent{Dirs: d, CgroupRoot: "/c"}, d.Root); err != nil {
+	if err := AcquireAgent(AgentRecord{Dirs: d, CgroupRoot: "/c"}, d.Root); err != nil {
 		t.Error(err)
 	}
-	got, err := Find(Wanted{d.Root, d.State, true, true})
+	got, err := Find(Selector{d.Root, d.State, true, true})
 	if err != nil || got.Runtime == nil || got.Runtime.Bridge != "b1" || got.Agent == nil || got.Agent.CgroupRoot != "/c" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := got.Forget(); err != nil {
+	if err := got.RemoveRecords(); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{runtimeRecord, agentRecord} {
+	for _, name := range []string{runtimeRecordFile, agentRecordFile} {
 		if _, err := os.Stat(d.Root + "/" + name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v after Forget", name, err)
 		}
@@ -227,13 +227,13 @@ func TestAPoddMayHaveItsPodsElsewhereThanItsRuntime(t *testing.T) {
 	dir := place(t)
 	runtime, pods := Dirs{dir + "/lib", dir + "/run"}, Dirs{dir + "/kubelet", dir + "/run"}
 	record(t, runtime, "x")
-	if err := ClaimRuntime(Runtime{Dirs: runtime}); err != nil {
+	if err := AcquireRuntime(RuntimeRecord{Dirs: runtime}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(ClaimAgent(Agent{Dirs: pods}, runtime.Root), os.MkdirAll(pods.Root+"/pods/u1", 0o755)); err != nil {
+	if err := errors.Join(AcquireAgent(AgentRecord{Dirs: pods}, runtime.Root), os.MkdirAll(pods.Root+"/pods/u1", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	found, err := Find(Wanted{runtime.Root, runtime.State, false, false})
+	found, err := Find(Selector{runtime.Root, runtime.State, false, false})
 	if err != nil || found.Root != runtime.Root || found.PodsRoot() != pods.Root {
 		t.Fatalf("got %+v, %v", found, err)
 	}
@@ -244,22 +244,22 @@ func TestAPoddMayHaveItsPodsElsewhereThanItsRuntime(t *testing.T) {
 	}
 	// Another podd on that runtime, which would not know the pods.
 	want := runtime.Root + " was last used by a podd with --root-dir " + pods.Root
-	if err := ClaimAgent(Agent{Dirs: runtime}, runtime.Root); err == nil || !strings.Contains(err.Error(), want) {
+	if err := AcquireAgent(AgentRecord{Dirs: runtime}, runtime.Root); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	if err := os.Remove(pods.Root + "/pods/u1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := ClaimAgent(Agent{Dirs: runtime}, runtime.Root); err != nil {
+	if err := AcquireAgent(AgentRecord{Dirs: runtime}, runtime.Root); err != nil {
 		t.Errorf("none of its pods is left: %v", err)
 	}
-	if err := ClaimAgent(Agent{Dirs: pods}, runtime.Root); err != nil {
+	if err := AcquireAgent(AgentRecord{Dirs: pods}, runtime.Root); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(found.Lock(), found.Forget()); err != nil {
+	if err := errors.Join(found.Lock(), found.RemoveRecords()); err != nil {
 		t.Error(err)
 	}
-	for _, left := range []string{runtime.Root + "/" + agentRecord, runtime.Root + "/" + runtimeRecord, pods.Root + "/" + agentRecord} {
+	for _, left := range []string{runtime.Root + "/" + agentRecordFile, runtime.Root + "/" + runtimeRecordFile, pods.Root + "/" + agentRecordFile} {
 		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v after Forget", left, err)
 		}

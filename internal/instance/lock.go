@@ -12,37 +12,37 @@ import (
 // InUseError is returned when another process has locked a directory.
 type InUseError struct {
 	// Dir is the directory; What is the process that holds its lock, with process ID PID.
-	Dir, What string
-	PID       int
+	Dir, Holder string
+	PID         int
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("%s is in use: %s (process %d) has it", e.Dir, e.What, e.PID)
+	return fmt.Sprintf("%s is in use: %s (process %d) has it", e.Dir, e.Holder, e.PID)
 }
 
 // lockFile is one of the locks of an instance. The file is created if missing, and never removed.
 type lockFile struct {
-	name, what string
-	// overExec keeps the lock over an exec.
-	overExec bool
+	name, holderName string
+	// keepOverExec keeps the lock over an exec.
+	keepOverExec bool
 }
 
 var (
-	agentLock   = lockFile{name: "agent.lock", what: "podd"}
-	runtimeLock = lockFile{name: "runtime.lock", what: "a container runtime", overExec: true}
-	stateLock   = lockFile{name: "containerd.lock", what: "a container runtime", overExec: true}
+	agentLock   = lockFile{name: "agent.lock", holderName: "podd"}
+	runtimeLock = lockFile{name: "runtime.lock", holderName: "a container runtime", keepOverExec: true}
+	stateLock   = lockFile{name: "containerd.lock", holderName: "a container runtime", keepOverExec: true}
 )
 
-// in takes the lock in a directory for as long as this process lives. The error is
+// acquire takes the lock in a directory for as long as this process lives. The error is
 // an *InUseError if another process holds it.
 //
 // It is a POSIX record lock, which belongs to the process and not to the descriptor: a
 // runtime keeps it over the exec, and its shims, which inherit the descriptor, do not hold
 // it after the runtime is gone. Locking twice in one process succeeds.
-func (l lockFile) in(dir string) error {
+func (l lockFile) acquire(dir string) error {
 	path := filepath.Join(dir, l.name)
 	flags := unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW
-	if !l.overExec {
+	if !l.keepOverExec {
 		flags |= unix.O_CLOEXEC
 	}
 	// Never closed: that would release the lock.
@@ -64,7 +64,7 @@ func (l lockFile) in(dir string) error {
 			return &fs.PathError{Op: "query the lock on", Path: path, Err: err}
 		}
 		if held.Type != unix.F_UNLCK {
-			return &InUseError{Dir: dir, What: l.what, PID: int(held.Pid)}
+			return &InUseError{Dir: dir, Holder: l.holderName, PID: int(held.Pid)}
 		}
 		// Released between the two calls: try again.
 	}

@@ -20,7 +20,7 @@ func alive(pid int) bool {
 // must hold there, and not in that one's children.
 func TestLockSurvivesExecAndDiesWithTheProcess(t *testing.T) {
 	if os.Getenv("PODD_TEST_LOCK") != "" { // before it has a directory, which its killed process would leave
-		if err := runtimeLock.in(os.Getenv("PODD_TEST_LOCK")); err != nil {
+		if err := runtimeLock.acquire(os.Getenv("PODD_TEST_LOCK")); err != nil {
 			t.Fatal(err)
 		}
 		// The child of the exec'd shell inherits the descriptor and lives on.
@@ -42,7 +42,7 @@ func TestLockSurvivesExecAndDiesWithTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(orphan, syscall.SIGKILL)
-	running, ok := errors.AsType[*InUseError](runtimeLock.in(dir))
+	running, ok := errors.AsType[*InUseError](runtimeLock.acquire(dir))
 	if !ok || running.PID != cmd.Process.Pid {
 		t.Errorf("while held: got %+v, want an InUseError with process %d", running, cmd.Process.Pid)
 	}
@@ -51,7 +51,7 @@ func TestLockSurvivesExecAndDiesWithTheProcess(t *testing.T) {
 	if !alive(orphan) {
 		t.Fatal("the orphan is gone, so the test shows nothing")
 	}
-	if err := runtimeLock.in(dir); err != nil {
+	if err := runtimeLock.acquire(dir); err != nil {
 		t.Errorf("after its death: got %v, want the lock", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// Runtime is what "podd runtime" records about itself, in both directories.
-type Runtime struct {
+// RuntimeRecord is what "podd runtime" records about itself, in both directories.
+type RuntimeRecord struct {
 	Dirs
 	Bridge  string `json:"bridge"`
 	PodCIDR string `json:"podCIDR"`
@@ -23,8 +23,8 @@ type Runtime struct {
 	Boot string `json:"boot"`
 }
 
-// Agent is what "podd run" records about itself, in the root directory.
-type Agent struct {
+// AgentRecord is what "podd run" records about itself, in the root directory.
+type AgentRecord struct {
 	Dirs
 	// Endpoint is the container runtime's; it is empty for the bundled one.
 	Endpoint string `json:"endpoint,omitempty"`
@@ -34,20 +34,20 @@ type Agent struct {
 }
 
 const (
-	runtimeRecord = "runtime.json"
-	agentRecord   = "agent.json"
+	runtimeRecordFile = "runtime.json"
+	agentRecordFile   = "agent.json"
 )
 
-// ClaimRuntime locks both directories, which must exist, for a container runtime, for as
+// AcquireRuntime locks both directories, which must exist, for a container runtime, for as
 // long as this process lives, even after an exec. It fails if another runtime holds one of
 // the locks, or held it and left its pods.
-func ClaimRuntime(r Runtime) error {
+func AcquireRuntime(r RuntimeRecord) error {
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
 	r.Boot = boot
-	if err := errors.Join(stateLock.in(r.State), runtimeLock.in(r.Root)); err != nil {
+	if err := errors.Join(stateLock.acquire(r.State), runtimeLock.acquire(r.Root)); err != nil {
 		return err
 	}
 	for _, dir := range []string{r.Root, r.State} {
@@ -64,13 +64,13 @@ func ClaimRuntime(r Runtime) error {
 				dir, old.Root, old.State)
 		}
 	}
-	return errors.Join(write(r.Root, runtimeRecord, r), write(r.State, runtimeRecord, r))
+	return errors.Join(write(r.Root, runtimeRecordFile, r), write(r.State, runtimeRecordFile, r))
 }
 
-// ClaimAgent locks podd run's root directory and that of the bundled runtime, which may be
+// AcquireAgent locks podd run's root directory and that of the bundled runtime, which may be
 // another, for as long as this process lives. It creates missing ones. It fails if another
 // podd run has one of them, or had it and left pods in its own root directory.
-func ClaimAgent(a Agent, runtimeRoot string) error {
+func AcquireAgent(a AgentRecord, runtimeRoot string) error {
 	boot, err := bootID()
 	if err != nil {
 		return err
@@ -84,27 +84,27 @@ func ClaimAgent(a Agent, runtimeRoot string) error {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return fmt.Errorf("make the root directory: %w", err)
 		}
-		if err := agentLock.in(dir); err != nil {
+		if err := agentLock.acquire(dir); err != nil {
 			return err
 		}
 	}
 	for _, dir := range roots {
-		if err := leftBy(dir, a.Root); err != nil {
+		if err := checkLeftPods(dir, a.Root); err != nil {
 			return err
 		}
 	}
 	for _, dir := range roots {
-		if err := write(dir, agentRecord, a); err != nil {
+		if err := write(dir, agentRecordFile, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// leftBy returns an error if the last podd run of a directory used another root directory
+// checkLeftPods returns an error if the last podd run of a directory used another root directory
 // than now, and that one still has pods: they would run a second time.
-func leftBy(dir, now string) error {
-	old, err := read[Agent](dir, agentRecord)
+func checkLeftPods(dir, now string) error {
+	old, err := read[AgentRecord](dir, agentRecordFile)
 	if err != nil || old == nil || old.Root == now {
 		return nil // a damaged record comes from the boot before a power cut
 	}
@@ -132,8 +132,8 @@ func write(dir, name string, record any) error {
 // readRuntime reads the record of the last runtime in a directory; nil if there is none. An
 // older podd wrote no record: then the directories come from the configuration that it
 // wrote for containerd, and Boot is empty.
-func readRuntime(dir string) (*Runtime, error) {
-	r, err := read[Runtime](dir, runtimeRecord)
+func readRuntime(dir string) (*RuntimeRecord, error) {
+	r, err := read[RuntimeRecord](dir, runtimeRecordFile)
 	if r != nil || err != nil {
 		return r, err
 	}
@@ -149,7 +149,7 @@ func readRuntime(dir string) (*Runtime, error) {
 		var root string
 		if ok && json.Unmarshal([]byte(quoted), &root) == nil && filepath.Base(root) == "containerd" {
 			d, err := Resolve(filepath.Dir(root), dir)
-			return &Runtime{Dirs: d}, err
+			return &RuntimeRecord{Dirs: d}, err
 		}
 	}
 	return nil, nil

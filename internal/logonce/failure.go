@@ -4,9 +4,9 @@ package logonce
 // safe for concurrent use.
 type Failure struct{ text string }
 
-// New records the result of an attempt, and reports whether it has failed in another way
+// IsNew records the result of an attempt, and reports whether it has failed in another way
 // than the one before: then the caller should log it. A nil error is success.
-func (f *Failure) New(err error) bool {
+func (f *Failure) IsNew(err error) bool {
 	if err == nil {
 		f.text = ""
 		return false
@@ -16,8 +16,8 @@ func (f *Failure) New(err error) bool {
 	return !known
 }
 
-// Over records success, and reports whether the attempt before it has failed.
-func (f *Failure) Over() bool {
+// Recovered records success, and reports whether the attempt before it has failed.
+func (f *Failure) Recovered() bool {
 	failed := f.text != ""
 	f.text = ""
 	return failed

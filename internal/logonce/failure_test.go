@@ -12,11 +12,11 @@ func TestAFailureIsNewUntilItIsTheSameAsTheLast(t *testing.T) {
 		err  error
 		want bool
 	}{{nil, false}, {one, true}, {errors.New("one"), false}, {other, true}, {one, true}, {nil, false}, {one, true}} {
-		if got := f.New(step.err); got != step.want {
+		if got := f.IsNew(step.err); got != step.want {
 			t.Errorf("step %d, %v: got %t", i, step.err, got)
 		}
 	}
-	if !f.Over() || f.Over() || !f.New(one) {
+	if !f.Recovered() || f.Recovered() || !f.IsNew(one) {
 		t.Error("an end is told once, and the failure after it is new")
 	}
 }

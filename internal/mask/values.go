@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// LeastPart is the shortest part of a longer value, in bytes, that is masked: a message may
+// MinPartLength is the shortest part of a longer value, in bytes, that is masked: a message may
 // have only its beginning, as the kernel has of a process's name, or one element of a path.
-const LeastPart = 8
+const MinPartLength = 8
 
 const (
-	// leastAnywhere is the length of the shortest value, in bytes, that is masked anywhere
+	// minAnywhereLength is the length of the shortest value, in bytes, that is masked anywhere
 	// in a text. A shorter value is masked only as a word of its own: the value "a" must
 	// not turn a message into stars.
-	leastAnywhere = 4
-	// mostParts bounds the lines and elements of one value.
-	mostParts = 256
+	minAnywhereLength = 4
+	// maxParts bounds the lines and elements of one value.
+	maxParts = 256
 )
 
 // Values are confidential values to find in texts. The zero value has none.
@@ -39,7 +39,7 @@ type Values struct {
 func NewValues(values ...string) Values {
 	v := Values{middle: map[string]bool{}, short: map[string]bool{}}
 	for _, value := range values {
-		for _, form := range forms(value) {
+		for _, form := range encodings(value) {
 			v.add(form)
 		}
 	}
@@ -50,52 +50,52 @@ func NewValues(values ...string) Values {
 
 func (v *Values) add(form string) {
 	switch n := len(form); {
-	case n >= LeastPart:
+	case n >= MinPartLength:
 		v.long = append(v.long, form)
-	case n >= leastAnywhere:
+	case n >= minAnywhereLength:
 		v.middle[form] = true
-	case strings.ContainsFunc(form, wordRune):
+	case strings.ContainsFunc(form, isWordRune):
 		v.short[form] = true
 	}
 }
 
-func forms(value string) []string {
-	if len(value) < leastAnywhere {
+func encodings(value string) []string {
+	if len(value) < minAnywhereLength {
 		return []string{value, strings.TrimSpace(value)}
 	}
-	quoted := inner(strconv.Quote(value))
+	quoted := trimQuotes(strconv.Quote(value))
 	inJSON, _ := json.Marshal(value) // a string always has a form
 	out := []string{
-		value, strings.TrimSpace(value), quoted, inner(strconv.Quote(quoted)), inner(strconv.QuoteToASCII(value)), inner(string(inJSON)),
+		value, strings.TrimSpace(value), quoted, trimQuotes(strconv.Quote(quoted)), trimQuotes(strconv.QuoteToASCII(value)), trimQuotes(string(inJSON)),
 		strings.ToValidUTF8(value, ""), strings.ToValidUTF8(value, "�"), url.QueryEscape(value), url.PathEscape(value),
 		base64.RawStdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)),
 	}
 	parts := strings.FieldsFunc(value, func(r rune) bool { return r == '/' || unicode.IsSpace(r) })
-	for _, part := range parts[:min(len(parts), mostParts)] {
-		if len(part) >= LeastPart {
+	for _, part := range parts[:min(len(parts), maxParts)] {
+		if len(part) >= MinPartLength {
 			out = append(out, part)
 		}
 	}
 	return out
 }
 
-// inner is a quoted text without its quotes.
-func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
+// trimQuotes is a quoted text without its quotes.
+func trimQuotes(quoted string) string { return quoted[1 : len(quoted)-1] }
 
-func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+func isWordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // Empty says that there is nothing to find.
 func (v Values) Empty() bool { return len(v.long)+len(v.middle)+len(v.short) == 0 }
 
-// In returns the text with every part of a value replaced by Value.
-func (v Values) In(text string) string {
+// Mask returns the text with every part of a value replaced by Value.
+func (v Values) Mask(text string) string {
 	if v.Empty() {
 		return text
 	}
 	var out strings.Builder
 	kept, end := 0, 0 // text[:kept] is in out; text[:end] has been found to be confidential
 	for i := range len(text) {
-		n := v.at(text, i)
+		n := v.matchLength(text, i)
 		if n == 0 || i+n <= end {
 			continue
 		}
@@ -110,31 +110,31 @@ func (v Values) In(text string) string {
 	return out.String()
 }
 
-// at returns how many bytes of the text, from i on, belong to a value.
-func (v Values) at(text string, i int) int {
+// matchLength returns how many bytes of the text, from i on, belong to a value.
+func (v Values) matchLength(text string, i int) int {
 	rest := text[i:]
 	next, _ := slices.BinarySearch(v.long, rest)
 	most := 0
 	for _, form := range v.long[max(next-1, 0):min(next+1, len(v.long))] {
-		most = max(most, common(form, rest))
+		most = max(most, commonPrefix(form, rest))
 	}
-	if most >= LeastPart {
+	if most >= MinPartLength {
 		return most
 	}
-	for n := min(LeastPart-1, len(rest)); n >= leastAnywhere; n-- {
+	for n := min(MinPartLength-1, len(rest)); n >= minAnywhereLength; n-- {
 		if v.middle[rest[:n]] {
 			return n
 		}
 	}
-	for n := min(leastAnywhere-1, len(rest)); n > 0; n-- {
-		if v.short[rest[:n]] && ownWord(text, i, i+n) {
+	for n := min(minAnywhereLength-1, len(rest)); n > 0; n-- {
+		if v.short[rest[:n]] && isWholeWord(text, i, i+n) {
 			return n
 		}
 	}
 	return 0
 }
 
-func common(a, b string) int {
+func commonPrefix(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
 		if a[i] != b[i] {
@@ -144,9 +144,9 @@ func common(a, b string) int {
 	return n
 }
 
-// ownWord says that neither a letter nor a digit is next to text[from:to].
-func ownWord(text string, from, to int) bool {
+// isWholeWord says that neither a letter nor a digit is next to text[from:to].
+func isWholeWord(text string, from, to int) bool {
 	before, _ := utf8.DecodeLastRuneInString(text[:from])
 	after, _ := utf8.DecodeRuneInString(text[to:])
-	return !wordRune(before) && !wordRune(after)
+	return !isWordRune(before) && !isWordRune(after)
 }

@@ -36,11 +36,11 @@ func TestValuesAreMaskedInAnyForm(t *testing.T) {
 		{"punctuation", []string{"/", ": ", "\""}, `exec: "/bin/x"`, `exec: "/bin/x"`},
 		{"the mask's own word", []string{"masked", "s3cret"}, "masked s3cret", "<masked> <masked>"},
 	} {
-		if got := NewValues(tc.values...).In(tc.text); got != tc.want {
+		if got := NewValues(tc.values...).Mask(tc.text); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
-	if got := (Values{}).In("text"); got != "text" {
+	if got := (Values{}).Mask("text"); got != "text" {
 		t.Errorf("the zero value: got %q", got)
 	}
 }
@@ -50,10 +50,10 @@ func FuzzAValueDoesNotShow(f *testing.F) {
 	f.Add("s3cret", "exec: ", ": not found")
 	f.Add("aaaaaaaab", "aaaa", "b")
 	f.Fuzz(func(t *testing.T, value, before, after string) {
-		if len(value) < leastAnywhere || strings.Contains(Value, value) {
+		if len(value) < minAnywhereLength || strings.Contains(Value, value) {
 			return
 		}
-		got := NewValues(value).In(before + value + after)
+		got := NewValues(value).Mask(before + value + after)
 		if strings.Contains(strings.ReplaceAll(got, Value, "\x00"), value) && !strings.Contains(value, "\x00") {
 			t.Errorf("%q in %q: got %q", value, before+value+after, got)
 		}

@@ -18,7 +18,7 @@ type Result struct {
 func Compare(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
 	turns := n
-	for i := 0; i < turns && r.within(most) <= turns/2; i++ {
+	for i := 0; i < turns && r.turnsWithin(most) <= turns/2; i++ {
 		if i%2 == 0 { // neither always goes first
 			r.Subject = append(r.Subject, subject())
 			r.Control = append(r.Control, control())
@@ -27,17 +27,17 @@ func Compare(n int, most float64, subject, control func() time.Duration) Result 
 			r.Subject = append(r.Subject, subject())
 		}
 		if i == n-1 && r.Ratio() > most {
-			turns = longer * n
+			turns = extendFactor * n
 		}
 	}
 	return r
 }
 
-// longer is the factor for the number of turns when the ratio is above its bar.
-const longer = 4
+// extendFactor is the factor for the number of turns when the ratio is above its bar.
+const extendFactor = 4
 
-// within counts the turns with a ratio of at most bar.
-func (r Result) within(bar float64) (turns int) {
+// turnsWithin counts the turns with a ratio of at most bar.
+func (r Result) turnsWithin(bar float64) (turns int) {
 	for _, ratio := range r.ratios() {
 		if ratio <= bar {
 			turns++

@@ -78,4 +78,4 @@ func Watch(ctx context.Context, conn *grpc.ClientConn, tell func(connected bool)
 }
 
 // Shorten cuts a plugin's text for logs, errors and people.
-func Shorten(s string) string { return text.Cut(s, 1000) }
+func Shorten(s string) string { return text.Truncate(s, 1000) }

@@ -17,7 +17,7 @@ func TestWhatHappenedIsPutOnTheClockOfNow(t *testing.T) {
 		"nobody knows":  {time.Time{}, time.Time{}},
 		"in 1000 years": {wall.AddDate(1000, 0, 0), now},
 	} {
-		got := Happened(tc.at, now)
+		got := WithMonotonic(tc.at, now)
 		if got != tc.want { // with its monotonic reading
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}

@@ -14,8 +14,8 @@ var OwnConditions = []v1.PodConditionType{
 	v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget, v1.AllContainersRestarting,
 }
 
-// Over says that a phase is final: the pod has ended, and no phase follows.
-func Over(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+// IsPhaseTerminal says that a phase is final: the pod has ended, and no phase follows.
+func IsPhaseTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // OwnsCondition says that a condition is one of OwnConditions.
 func OwnsCondition(of v1.PodConditionType) bool { return slices.Contains(OwnConditions, of) }

@@ -22,8 +22,8 @@ func (e *Environment) SetConfidential(name, value string) {
 	e.Confidential[name] = true
 }
 
-// Hidden returns the values that must not be shown.
-func (e Environment) Hidden() []string {
+// ConfidentialValues returns the values that must not be shown.
+func (e Environment) ConfidentialValues() []string {
 	var out []string
 	for name := range e.Confidential {
 		out = append(out, e.Values[name])
@@ -31,10 +31,10 @@ func (e Environment) Hidden() []string {
 	return out
 }
 
-// ConfidentialText returns the names of the confidential variables, for
+// ConfidentialNames returns the names of the confidential variables, for
 // AnnotationConfidential. If there are very many, it stands for all variables. It is empty
 // if there are none.
-func (e Environment) ConfidentialText() string {
+func (e Environment) ConfidentialNames() string {
 	text := strings.Join(slices.Sorted(maps.Keys(e.Confidential)), "=")
 	if len(text) > maxConfidential {
 		return allConfidential
@@ -42,7 +42,7 @@ func (e Environment) ConfidentialText() string {
 	return text
 }
 
-// IsConfidential says whether a ConfidentialText includes the variable.
+// IsConfidential says whether a ConfidentialNames includes the variable.
 func IsConfidential(text, name string) bool {
 	if text == allConfidential {
 		return true

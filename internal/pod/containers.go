@@ -39,9 +39,9 @@ func ContainerSpecs(spec *v1.PodSpec) iter.Seq2[*v1.Container, ContainerKind] {
 	}
 }
 
-// ContainerFields yields the containers of a spec with their paths, in the order of
+// ContainerPaths yields the containers of a spec with their paths, in the order of
 // ContainerSpecs: spec.initContainers[0].
-func ContainerFields(spec *v1.PodSpec) iter.Seq2[string, *v1.Container] {
+func ContainerPaths(spec *v1.PodSpec) iter.Seq2[string, *v1.Container] {
 	return func(yield func(string, *v1.Container) bool) {
 		i, last := 0, ""
 		for c, kind := range ContainerSpecs(spec) {

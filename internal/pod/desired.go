@@ -46,7 +46,7 @@ const (
 	// objects change: the Contents when the containers were made.
 	AnnotationObjects = "podd/objects"
 	// AnnotationConfidential is podd's own, on containers: the names of their variables
-	// with a Secret's value, in the format of Environment.ConfidentialText.
+	// with a Secret's value, in the format of Environment.ConfidentialNames.
 	AnnotationConfidential = "podd/confidential-variables"
 	// AnnotationSidecar is podd's own, on the containers of sidecars ("true"), so that a
 	// pod terminates in order even after its manifest is gone.
@@ -126,9 +126,9 @@ type Problem struct {
 	Hint string `json:"hint,omitempty"`
 	// Example is a text that Hint tells users to write into a manifest, of several lines.
 	Example string `json:"example,omitempty"`
-	// KeptRunning says that the last good version of the pod continues to run, or that the
+	// LastGoodInUse says that the last good version of the pod continues to run, or that the
 	// object's last good version stays in use.
-	KeptRunning bool `json:"keptRunning,omitempty"`
+	LastGoodInUse bool `json:"keptRunning,omitempty"`
 	// Warning says that the pod runs as its manifest says, but that this is probably not
 	// intended.
 	Warning bool `json:"warning,omitempty"`

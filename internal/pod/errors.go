@@ -26,11 +26,11 @@ var (
 	ErrImageVolume = errors.New("an image volume cannot be mounted")
 	// ErrTimeout: a command in a container did not exit in time.
 	ErrTimeout = errors.New("timed out")
-	// ErrAwaited: podd has asked the apiserver for the missing object, and it has not
+	// ErrObjectPending: podd has asked the apiserver for the missing object, and it has not
 	// answered yet. Its answer wakes the pod.
-	ErrAwaited = errors.New("the apiserver has not answered yet")
-	// ErrUnknown: only an apiserver could tell, and it cannot be asked; see Unknown.
-	ErrUnknown = errors.New("the apiserver does not answer")
+	ErrObjectPending = errors.New("the apiserver has not answered yet")
+	// ErrAPIServerUnavailable: only an apiserver could tell, and it cannot be asked; see Unknown.
+	ErrAPIServerUnavailable = errors.New("the apiserver does not answer")
 	// ErrAttachLimit: the cluster cannot attach a volume to this node, which has no room
 	// for another volume of this driver.
 	ErrAttachLimit = errors.New("the node has no room for another volume of this driver")
@@ -38,13 +38,13 @@ var (
 	ErrUnimplemented = errors.New("the container runtime does not have this call")
 )
 
-// Unknown gives an error the class ErrUnknown, and leaves its text.
-func Unknown(err error) error { return unknownError{err} }
+// APIServerUnavailable gives an error the class ErrAPIServerUnavailable, and leaves its text.
+func APIServerUnavailable(err error) error { return apiServerUnavailableError{err} }
 
-type unknownError struct{ error }
+type apiServerUnavailableError struct{ error }
 
-func (e unknownError) Unwrap() error        { return e.error }
-func (e unknownError) Is(target error) bool { return target == ErrUnknown }
+func (e apiServerUnavailableError) Unwrap() error        { return e.error }
+func (e apiServerUnavailableError) Is(target error) bool { return target == ErrAPIServerUnavailable }
 
 // ReasonError is an error with the kubelet's reason (CreateContainerConfigError,
 // CreatePodSandboxError, FailedMount …). The reason becomes the container's waiting reason
@@ -80,25 +80,25 @@ type NameReservedError struct{ Holder string }
 func (e *NameReservedError) Error() string { return ErrNameReserved.Error() + " (" + e.Holder + ")" }
 func (e *NameReservedError) Unwrap() error { return ErrNameReserved }
 
-// IsAwaited says whether everything wrong is an ErrAwaited, so that a moment later nothing
+// IsObjectPending says whether everything wrong is an ErrObjectPending, so that a moment later nothing
 // may be wrong. Joined errors and aggregates count as awaited if all their parts do.
-func IsAwaited(err error) bool {
+func IsObjectPending(err error) bool {
 	switch e := err.(type) {
 	case nil:
 		return false
 	case interface{ Unwrap() []error }:
-		return allAwaited(e.Unwrap())
+		return allObjectsPending(e.Unwrap())
 	case interface{ Errors() []error }: // of apimachinery
-		return allAwaited(e.Errors())
+		return allObjectsPending(e.Errors())
 	case interface{ Unwrap() error }:
-		return IsAwaited(e.Unwrap())
+		return IsObjectPending(e.Unwrap())
 	}
-	return err == ErrAwaited
+	return err == ErrObjectPending
 }
 
-func allAwaited(errs []error) bool {
+func allObjectsPending(errs []error) bool {
 	for _, err := range errs {
-		if !IsAwaited(err) {
+		if !IsObjectPending(err) {
 			return false
 		}
 	}

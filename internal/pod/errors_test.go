@@ -10,22 +10,22 @@ import (
 
 func TestOnlyAnswersThatAreStillToComeAreAwaited(t *testing.T) {
 	other := errors.New("forbidden")
-	token := fmt.Errorf("failed to fetch token: %w", ErrAwaited)
+	token := fmt.Errorf("failed to fetch token: %w", ErrObjectPending)
 	for what, c := range map[string]struct {
 		err  error
 		want bool
 	}{
 		"nothing is wrong":            {nil, false},
-		"itself":                      {ErrAwaited, true},
+		"itself":                      {ErrObjectPending, true},
 		"wrapped":                     {WithReason("FailedMount", token), true},
-		"two of them, joined":         {WithReason("FailedMount", errors.Join(token, ErrAwaited)), true},
-		"two of them, an aggregate":   {utilerrors.NewAggregate([]error{token, ErrAwaited}), true},
+		"two of them, joined":         {WithReason("FailedMount", errors.Join(token, ErrObjectPending)), true},
+		"two of them, an aggregate":   {utilerrors.NewAggregate([]error{token, ErrObjectPending}), true},
 		"another":                     {other, false},
 		"another beside it, joined":   {errors.Join(token, other), false},
 		"another in an aggregate":     {fmt.Errorf("volume: %w", utilerrors.NewAggregate([]error{other, token})), false},
-		"another of the same wording": {errors.New(ErrAwaited.Error()), false},
+		"another of the same wording": {errors.New(ErrObjectPending.Error()), false},
 	} {
-		if got := IsAwaited(c.err); got != c.want {
+		if got := IsObjectPending(c.err); got != c.want {
 			t.Errorf("%s: got %v, want %v", what, got, c.want)
 		}
 	}

@@ -24,9 +24,9 @@ func (p HostPort) String() string {
 	return s
 }
 
-// Meets says that one node cannot have both ports by the scheduler's rule, which the
+// ConflictsWith says that one node cannot have both ports by the scheduler's rule, which the
 // kubelet applies, too: it compares addresses as they are written.
-func (p HostPort) Meets(q HostPort) bool {
+func (p HostPort) ConflictsWith(q HostPort) bool {
 	return p.Number == q.Number && p.Protocol == q.Protocol && (p.IP == q.IP || p.IP == "" || q.IP == "")
 }
 
@@ -34,7 +34,7 @@ func (p HostPort) Meets(q HostPort) bool {
 // spellings, and :: beside another IPv6 address. Ports of two protocols are two ports, and
 // so are ports of two addresses.
 func (p HostPort) Overlaps(q HostPort) bool {
-	if p.Meets(q) {
+	if p.ConflictsWith(q) {
 		return true
 	}
 	if p.Number != q.Number || p.Protocol != q.Protocol {

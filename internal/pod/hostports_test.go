@@ -31,7 +31,7 @@ func TestHostPortsOverlapOnlyWhereOneTakesFromTheOther(t *testing.T) {
 		{tcp(""), other, false, false},
 	} {
 		for _, pair := range [][2]HostPort{{c.a, c.b}, {c.b, c.a}} {
-			if meets, overlaps := pair[0].Meets(pair[1]), pair[0].Overlaps(pair[1]); meets != c.meets || overlaps != c.overlaps {
+			if meets, overlaps := pair[0].ConflictsWith(pair[1]), pair[0].Overlaps(pair[1]); meets != c.meets || overlaps != c.overlaps {
 				t.Errorf("%s and %s: got meets %t, overlaps %t; want %t, %t", pair[0], pair[1], meets, overlaps, c.meets, c.overlaps)
 			}
 		}

@@ -2,11 +2,11 @@ package pod
 
 import "strings"
 
-// LongestFileName is the kernel's limit for a file's name, in bytes.
-const LongestFileName = 255
+// MaxFileNameLength is the kernel's limit for a file's name, in bytes.
+const MaxFileNameLength = 255
 
 // LogDirectory returns the name of a pod's log directory, as log shippers know it from the
-// kubelet. A pod with a name longer than LongestFileName can never start.
+// kubelet. A pod with a name longer than MaxFileNameLength can never start.
 func LogDirectory(namespace, name string, uid UID) string {
 	return namespace + "_" + name + "_" + string(uid)
 }

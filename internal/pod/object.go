@@ -39,9 +39,9 @@ const (
 	KindCSIDriver             = "CSIDriver"
 	KindRuntimeClass          = "RuntimeClass"
 	KindClusterTrustBundle    = "ClusterTrustBundle"
-	// KindTrustBundlesOf means all ClusterTrustBundles of a signer. The key's name is the
+	// KindSignerTrustBundles means all ClusterTrustBundles of a signer. The key's name is the
 	// signer's.
-	KindTrustBundlesOf = "ClusterTrustBundles of"
+	KindSignerTrustBundles = "ClusterTrustBundles of"
 )
 
 // ObjectKinds are the kinds of Objects that manifests may have; only an apiserver has the
@@ -51,7 +51,7 @@ var ObjectKinds = []string{KindConfigMap, KindSecret, KindPersistentVolume, Kind
 // Namespaced says whether objects of a kind belong to a namespace.
 func Namespaced(kind string) bool {
 	switch kind {
-	case KindPersistentVolume, KindCSIDriver, KindRuntimeClass, KindClusterTrustBundle, KindTrustBundlesOf:
+	case KindPersistentVolume, KindCSIDriver, KindRuntimeClass, KindClusterTrustBundle, KindSignerTrustBundles:
 		return false
 	}
 	return true

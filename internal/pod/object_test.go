@@ -32,7 +32,7 @@ func TestObjectsOfNamesEachOnce(t *testing.T) {
 		}}},
 	}}
 	var got []string
-	for _, key := range ObjectsOf(p) {
+	for _, key := range ReferencedObjects(p) {
 		if key.Namespace != "shop" {
 			t.Errorf("%v: want the pod's namespace", key)
 		}

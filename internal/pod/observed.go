@@ -37,9 +37,9 @@ type Observed struct {
 // UID.
 func (o Observed) Empty() bool { return len(o.Sandboxes) == 0 && len(o.Containers) == 0 }
 
-// Latest returns the newest container of that name, or nil: the one with the highest
+// LatestContainer returns the newest container of that name, or nil: the one with the highest
 // attempt. A create that seemed lost may succeed after its successor's.
-func (o Observed) Latest(name string) *Container {
+func (o Observed) LatestContainer(name string) *Container {
 	var latest *Container
 	for i := range o.Containers {
 		c := &o.Containers[i]
@@ -50,10 +50,10 @@ func (o Observed) Latest(name string) *Container {
 	return latest
 }
 
-// Current returns the sandbox that the pod's containers belong to, or nil. It is the
+// CurrentSandbox returns the sandbox that the pod's containers belong to, or nil. It is the
 // newest, which must be ready, the only ready one, and on the network of the spec.
 // Otherwise the pod needs a new one, as in upstream's PodSandboxChanged.
-func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
+func (o Observed) CurrentSandbox(spec *v1.PodSpec) *Sandbox {
 	if len(o.Sandboxes) == 0 {
 		return nil
 	}
@@ -69,11 +69,11 @@ func (o Observed) Current(spec *v1.PodSpec) *Sandbox {
 	return newest
 }
 
-// Initialized says that all init containers have completed in a sandbox, because a regular
+// InitContainersDone says that all init containers have completed in a sandbox, because a regular
 // container was created in it.
-func (o Observed) Initialized(spec *v1.PodSpec, sandboxID string) bool {
+func (o Observed) InitContainersDone(spec *v1.PodSpec, sandboxID string) bool {
 	for i := range spec.Containers {
-		if c := o.Latest(spec.Containers[i].Name); c != nil && c.SandboxID == sandboxID {
+		if c := o.LatestContainer(spec.Containers[i].Name); c != nil && c.SandboxID == sandboxID {
 			return true
 		}
 	}
@@ -150,9 +150,9 @@ type Container struct {
 	// Hash is ContainerHash of its spec, read back from its annotation; empty if
 	// unknown.
 	Hash string
-	// Contents are those of its pod's objects when the container was made, read back from
+	// ContentHashes are those of its pod's objects when the container was made, read back from
 	// its annotation; empty if unknown.
-	Contents Contents `json:"-"`
+	ContentHashes ContentHashes `json:"-"`
 	// Kept is the part of its spec in the annotations. It serves a pod without a manifest,
 	// if podd has no spec of it either. It has the name, the ports, the preStop hook, and
 	// restartPolicy Always for a sidecar; no other container has that in Kept. It is nil

@@ -29,7 +29,7 @@ func TestCurrentSandbox(t *testing.T) {
 		"on a network, against spec":  {true, []pod.Sandbox{box("a", true, false, "10.0.0.1")}, ""},
 	} {
 		got := ""
-		if sb := (pod.Observed{Sandboxes: tc.all}).Current(&v1.PodSpec{HostNetwork: tc.host}); sb != nil {
+		if sb := (pod.Observed{Sandboxes: tc.all}).CurrentSandbox(&v1.PodSpec{HostNetwork: tc.host}); sb != nil {
 			got = sb.ID
 		}
 		if got != tc.want {
@@ -54,7 +54,7 @@ func TestInitializedIsOfOneSandbox(t *testing.T) {
 		"its successor is elsewhere":    {[]pod.Container{made("a", "s2", 1), made("a", "s1", 0)}, false},
 		"a container of no spec's name": {[]pod.Container{made("x", "s1", 0)}, false},
 	} {
-		if got := (pod.Observed{Containers: tc.all}).Initialized(spec, "s1"); got != tc.want {
+		if got := (pod.Observed{Containers: tc.all}).InitContainersDone(spec, "s1"); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Where returns the location of the problem, as compilers write it: path:line.
-func (p Problem) Where() string {
+// Location returns the location of the problem, as compilers write it: path:line.
+func (p Problem) Location() string {
 	if p.Line > 0 {
 		return p.Origin + ":" + strconv.Itoa(p.Line)
 	}
@@ -17,7 +17,7 @@ func (p Problem) Where() string {
 // message and hint.
 func (p Problem) String() string {
 	var b strings.Builder
-	b.WriteString(p.Where())
+	b.WriteString(p.Location())
 	if p.Warning {
 		b.WriteString(": warning")
 	}

@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Field returns the value of a path of the downward API (fieldRef.fieldPath) in the pod's
+// FieldPathValue returns the value of a path of the downward API (fieldRef.fieldPath) in the pod's
 // metadata and spec; ok is false for any other path, such as status.podIP. Upstream has the
 // list in pkg/apis/core/pods/helpers.go.
-func Field(p *v1.Pod, path string) (value string, ok bool) {
+func FieldPathValue(p *v1.Pod, path string) (value string, ok bool) {
 	if base, key, subscripted := subscript(path); subscripted {
 		switch base {
 		case "metadata.labels":

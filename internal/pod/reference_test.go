@@ -53,12 +53,12 @@ func TestField(t *testing.T) {
 		"spec.nodeName":                "node1",
 		"spec.serviceAccountName":      "robot",
 	} {
-		if got, ok := Field(p, path); !ok || got != want {
+		if got, ok := FieldPathValue(p, path); !ok || got != want {
 			t.Errorf("%s: got %q (%v), want %q", path, got, ok, want)
 		}
 	}
 	for _, path := range []string{"", "metadata.name['x']", "status.podIP", "spec.priority", "metadata"} {
-		if got, ok := Field(p, path); ok || got != "" {
+		if got, ok := FieldPathValue(p, path); ok || got != "" {
 			t.Errorf("%q: got %q (%v), want no field", path, got, ok)
 		}
 	}

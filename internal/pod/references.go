@@ -21,15 +21,15 @@ type Reference struct {
 	// Volume is the name of the volume that has the field, Container that of the container;
 	// "" for a field of the whole pod.
 	Volume, Container string
-	// Pull says that the pod's images are pulled with the object, and without it if it is
+	// ImagePull says that the pod's images are pulled with the object, and without it if it is
 	// missing.
-	Pull bool
-	// Made says that nobody writes the object, since it is made for the pod (ephemeral
+	ImagePull bool
+	// Generated says that nobody writes the object, since it is made for the pod (ephemeral
 	// volumes).
-	Made bool
+	Generated bool
 
-	// drop removes the reference from the walked pod.
-	drop func()
+	// remove removes the reference from the walked pod.
+	remove func()
 }
 
 // References yields each place in a pod that names an object: first its image pulls, then
@@ -43,11 +43,11 @@ func References(p *v1.Pod) iter.Seq[Reference] {
 		for i := range p.Spec.Volumes {
 			w.volume(p, &p.Spec.Volumes[i], index("spec.volumes", i))
 		}
-		for path, c := range ContainerFields(&p.Spec) {
+		for path, c := range ContainerPaths(&p.Spec) {
 			w.variables(c, path)
 		}
 		if name := p.Spec.RuntimeClassName; w.cluster && name != nil {
-			w.add(Reference{Path: "spec.runtimeClassName", drop: func() { p.Spec.RuntimeClassName = nil }}, KindRuntimeClass, *name, nil)
+			w.add(Reference{Path: "spec.runtimeClassName", remove: func() { p.Spec.RuntimeClassName = nil }}, KindRuntimeClass, *name, nil)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func References(p *v1.Pod) iter.Seq[Reference] {
 func WithoutReferences(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	for r := range References(p) {
-		r.drop()
+		r.remove()
 	}
 	return p
 }
@@ -98,13 +98,13 @@ func (w *referenceWalk) addItems(r Reference, kind, name string, optional *bool,
 
 func (w *referenceWalk) pulls(spec *v1.PodSpec) {
 	for i := range spec.ImagePullSecrets {
-		w.add(Reference{Path: index("spec.imagePullSecrets", i) + ".name", Pull: true, drop: func() { spec.ImagePullSecrets[i].Name = "" }},
+		w.add(Reference{Path: index("spec.imagePullSecrets", i) + ".name", ImagePull: true, remove: func() { spec.ImagePullSecrets[i].Name = "" }},
 			KindSecret, spec.ImagePullSecrets[i].Name, nil)
 	}
 }
 
 func (w *referenceWalk) volume(p *v1.Pod, v *v1.Volume, at string) {
-	r := Reference{Volume: v.Name, drop: func() { v.VolumeSource = v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}} }}
+	r := Reference{Volume: v.Name, remove: func() { v.VolumeSource = v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}} }}
 	in := func(path string) Reference { r.Path = at + path; return r }
 	switch s := v.VolumeSource; {
 	case s.ConfigMap != nil:
@@ -119,7 +119,7 @@ func (w *referenceWalk) volume(p *v1.Pod, v *v1.Volume, at string) {
 	case s.PersistentVolumeClaim != nil:
 		w.add(in(".persistentVolumeClaim.claimName"), KindPersistentVolumeClaim, ClaimName(p, v), nil)
 	case s.Ephemeral != nil:
-		r.Made = true
+		r.Generated = true
 		w.add(in(".ephemeral"), KindPersistentVolumeClaim, ClaimName(p, v), nil)
 	case s.Projected != nil:
 		for i := range s.Projected.Sources {
@@ -130,7 +130,7 @@ func (w *referenceWalk) volume(p *v1.Pod, v *v1.Volume, at string) {
 
 // projection is volume for one source of a projected volume.
 func (w *referenceWalk) projection(v *v1.Volume, s *v1.VolumeProjection, at string) {
-	r := Reference{Volume: v.Name, drop: func() { *s = v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{}} }}
+	r := Reference{Volume: v.Name, remove: func() { *s = v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{}} }}
 	in := func(path string) Reference { r.Path = at + path; return r }
 	if from := s.ConfigMap; from != nil {
 		w.addItems(in(".configMap.name"), KindConfigMap, from.Name, from.Optional, from.Items)
@@ -143,7 +143,7 @@ func (w *referenceWalk) projection(v *v1.Volume, s *v1.VolumeProjection, at stri
 	case from.Name != nil:
 		w.add(in(".clusterTrustBundle.name"), KindClusterTrustBundle, *from.Name, from.Optional)
 	case from.SignerName != nil:
-		w.add(in(".clusterTrustBundle.signerName"), KindTrustBundlesOf, *from.SignerName, from.Optional)
+		w.add(in(".clusterTrustBundle.signerName"), KindSignerTrustBundles, *from.SignerName, from.Optional)
 	}
 }
 
@@ -151,10 +151,10 @@ func (w *referenceWalk) variables(c *v1.Container, at string) {
 	for i := range c.EnvFrom {
 		from, at := &c.EnvFrom[i], index(at+".envFrom", i)
 		if ref := from.ConfigMapRef; ref != nil {
-			w.add(Reference{Path: at + ".configMapRef.name", Container: c.Name, drop: func() { from.ConfigMapRef = nil }}, KindConfigMap, ref.Name, ref.Optional)
+			w.add(Reference{Path: at + ".configMapRef.name", Container: c.Name, remove: func() { from.ConfigMapRef = nil }}, KindConfigMap, ref.Name, ref.Optional)
 		}
 		if ref := from.SecretRef; ref != nil {
-			w.add(Reference{Path: at + ".secretRef.name", Container: c.Name, drop: func() { from.SecretRef = nil }}, KindSecret, ref.Name, ref.Optional)
+			w.add(Reference{Path: at + ".secretRef.name", Container: c.Name, remove: func() { from.SecretRef = nil }}, KindSecret, ref.Name, ref.Optional)
 		}
 	}
 	for i := range c.Env {
@@ -165,20 +165,20 @@ func (w *referenceWalk) variables(c *v1.Container, at string) {
 		at := index(at+".env", i) + ".valueFrom"
 		if ref := from.ConfigMapKeyRef; ref != nil {
 			w.add(Reference{Path: at + ".configMapKeyRef.name", Key: ref.Key, KeyPath: at + ".configMapKeyRef.key", Container: c.Name,
-				drop: func() { from.ConfigMapKeyRef = nil }}, KindConfigMap, ref.Name, ref.Optional)
+				remove: func() { from.ConfigMapKeyRef = nil }}, KindConfigMap, ref.Name, ref.Optional)
 		}
 		if ref := from.SecretKeyRef; ref != nil {
 			w.add(Reference{Path: at + ".secretKeyRef.name", Key: ref.Key, KeyPath: at + ".secretKeyRef.key", Container: c.Name,
-				drop: func() { from.SecretKeyRef = nil }}, KindSecret, ref.Name, ref.Optional)
+				remove: func() { from.SecretKeyRef = nil }}, KindSecret, ref.Name, ref.Optional)
 		}
 	}
 }
 
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// ObjectsOf returns the objects that a pod names, including optional ones, each once, in
+// ReferencedObjects returns the objects that a pod names, including optional ones, each once, in
 // the order in which it names them (References).
-func ObjectsOf(p *v1.Pod) []ObjectKey {
+func ReferencedObjects(p *v1.Pod) []ObjectKey {
 	var keys []ObjectKey
 	seen := map[ObjectKey]bool{}
 	for r := range References(p) {

@@ -50,7 +50,7 @@ func TestReferencesAreWalkedWithTheirPathsAndKeys(t *testing.T) {
 		if r.KeyPath != "" {
 			text += fmt.Sprintf(", key %s at %s", r.Key, r.KeyPath)
 		}
-		for what, set := range map[string]bool{"optional": r.Optional, "pull": r.Pull, "made": r.Made} {
+		for what, set := range map[string]bool{"optional": r.Optional, "pull": r.ImagePull, "made": r.Generated} {
 			if set {
 				text += ", " + what
 			}

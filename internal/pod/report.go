@@ -36,8 +36,8 @@ type Probes struct {
 // ProbeResults maps container names to results; nil if the pod has no probes.
 type ProbeResults map[string]Probes
 
-// Of returns the results of exactly that container; zero if there are none.
-func (r ProbeResults) Of(name, containerID string) Probes {
+// ForContainer returns the results of exactly that container; zero if there are none.
+func (r ProbeResults) ForContainer(name, containerID string) Probes {
 	if p := r[name]; p.ContainerID == containerID {
 		return p
 	}
@@ -51,17 +51,17 @@ type Report struct {
 	Phase    Phase
 	Observed Observed
 	Probes   ProbeResults
-	// Unseen says that the runtime was not queried for the pod yet: podd only knows that it
+	// NotObserved says that the runtime was not queried for the pod yet: podd only knows that it
 	// is desired, and it may have been running for days.
-	Unseen bool
+	NotObserved bool
 	// Waiting has, by name, the containers that do not run but will.
 	Waiting map[string]Waiting
-	// Starting are containers, by ID, with a running postStart hook: like the kubelet, podd
+	// PostStartRunning are containers, by ID, with a running postStart hook: like the kubelet, podd
 	// shows them as not running until the hook has completed.
-	Starting map[string]bool
-	// Followed are containers, by ID, that were stopped in order to be restarted, or that
+	PostStartRunning map[string]bool
+	// WillRestart are containers, by ID, that were stopped in order to be restarted, or that
 	// had an interrupted start: they have a successor whatever their exit code is.
-	Followed map[string]bool
+	WillRestart map[string]bool
 	// Conditions are added to the pod's (DisruptionTarget, PodResizePending,
 	// PodResizeInProgress, AllContainersRestarting); the worker decides when.
 	Conditions []v1.PodCondition

@@ -36,9 +36,9 @@ type ContainerRequest struct {
 	// Annotations and CDI come from device plugins.
 	Annotations map[string]string
 	CDI         []string
-	// Contents are recorded with a container that must be recreated when they change; empty
+	// ContentHashes are recorded with a container that must be recreated when they change; empty
 	// for any other.
-	Contents Contents
+	ContentHashes ContentHashes
 	// podfs fills in the fields below, with the mounts of podd's own files and a
 	// RestartCount for which no log is left.
 

@@ -27,7 +27,7 @@ func Failed(k ContainerKind, exitCode int32, reason string) bool {
 // of a pod that restarts Always is retried on failure only: the caller must know that, and
 // asks only about failures.
 func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32, failed bool) bool {
-	switch RuleFor(c, exitCode) {
+	switch RestartRuleAction(c, exitCode) {
 	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
 		return true
 	}
@@ -45,9 +45,9 @@ func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32, failed boo
 	}
 }
 
-// RuleFor returns the action of the first of a container's restart rules that applies to an
+// RestartRuleAction returns the action of the first of a container's restart rules that applies to an
 // exit code; empty if none does.
-func RuleFor(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
+func RestartRuleAction(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	for _, rule := range c.RestartPolicyRules {
 		if on := rule.ExitCodes; on != nil {
 			in := slices.Contains(on.Values, exitCode)

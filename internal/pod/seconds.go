@@ -15,10 +15,10 @@ func Seconds(n int64) time.Duration {
 	return time.Duration(min(max(n, math.MinInt32), int64(MaxInterval/time.Second))) * time.Second
 }
 
-// GraceSeconds converts a grace period of the API to a duration: a negative one becomes a
+// GracePeriod converts a grace period of the API to a duration: a negative one becomes a
 // second, as in upstream's kubelet (calculateEffectiveGracePeriod in
 // pkg/kubelet/pod_workers.go); 0 stays 0.
-func GraceSeconds(n int64) time.Duration {
+func GracePeriod(n int64) time.Duration {
 	if n < 0 {
 		return time.Second
 	}

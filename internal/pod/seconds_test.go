@@ -18,7 +18,7 @@ func TestSecondsOfTheAPIDoNotOverflow(t *testing.T) {
 		if n < 0 {
 			want = time.Second
 		}
-		if got := GraceSeconds(n); got != want {
+		if got := GracePeriod(n); got != want {
 			t.Errorf("GraceSeconds(%d): got %v, want %v", n, got, want)
 		}
 	}

@@ -32,8 +32,8 @@ func ContainerStatus(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// StatusIn is ContainerStatus for one of the lists.
-func StatusIn(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+// FindContainerStatus is ContainerStatus for one of the lists.
+func FindContainerStatus(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	for i := range list {
 		if list[i].Name == name {
 			return &list[i]

@@ -28,10 +28,10 @@ func TestStatusesOfAllKindsOfContainers(t *testing.T) {
 			t.Errorf("%s: got %v", name, s)
 		}
 	}
-	if s := StatusIn(p.ContainerStatuses, "c"); s != &p.ContainerStatuses[1] {
+	if s := FindContainerStatus(p.ContainerStatuses, "c"); s != &p.ContainerStatuses[1] {
 		t.Errorf("got %v", s)
 	}
-	if ContainerStatus(p, "e") != nil || StatusIn(p.ContainerStatuses, "a") != nil {
+	if ContainerStatus(p, "e") != nil || FindContainerStatus(p.ContainerStatuses, "a") != nil {
 		t.Error("found what is not there")
 	}
 }

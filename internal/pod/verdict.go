@@ -17,9 +17,9 @@ const (
 	ReasonAttachLimit      = "VolumeAttachmentLimitExceeded"
 )
 
-// End is the node's decision that a pod must stop for good although its source still wants
+// Termination is the node's decision that a pod must stop for good although its source still wants
 // it: it becomes Failed with this reason. The zero value means no such decision.
-type End struct {
+type Termination struct {
 	Reason, Message string
 	// Grace replaces the pod's own grace period; nil keeps it.
 	Grace *time.Duration
@@ -39,9 +39,9 @@ type Eviction struct {
 	Condition *v1.PodCondition
 }
 
-// EndsForGood says that the node ends pods that had begun for this reason, as opposed to
+// IsTerminationReason says that the node ends pods that had begun for this reason, as opposed to
 // reasons for rejecting a pod.
-func EndsForGood(reason string) bool {
+func IsTerminationReason(reason string) bool {
 	switch reason {
 	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost, ReasonAttachLimit:
 		return true
@@ -57,12 +57,14 @@ type Verdict struct {
 	// Preempt are the pods that must end first for this pod, a critical one, to fit. It is
 	// admitted when they are gone.
 	Preempt []UID
-	// Waits says what has to happen before there is a verdict; then admission is asked
+	// PendingReason says what has to happen before there is a verdict; then admission is asked
 	// again. It is empty for a verdict.
-	Waits string
+	PendingReason string
 	// Warning tells the owner of an admitted pod what they should know; empty for nothing.
 	Warning string
 }
 
 // Admitted says that the pod may start now.
-func (v Verdict) Admitted() bool { return v.Reason == "" && len(v.Preempt) == 0 && v.Waits == "" }
+func (v Verdict) Admitted() bool {
+	return v.Reason == "" && len(v.Preempt) == 0 && v.PendingReason == ""
+}

@@ -29,7 +29,7 @@ var allowPrivileged = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
 // of the feature gates of that release.
 func Validate(p *v1.Pod) field.ErrorList {
 	allowPrivileged()
-	in, err := internal(p)
+	in, err := toInternal(p)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
@@ -42,7 +42,7 @@ func Validate(p *v1.Pod) field.ErrorList {
 // upstream's kubelet words it since v1.34. It is empty if there is none. Like upstream, it
 // stops at the first.
 func APIReference(p *v1.Pod) (string, error) {
-	in, err := internal(p)
+	in, err := toInternal(p)
 	if err != nil {
 		return "", err
 	}
@@ -50,9 +50,9 @@ func APIReference(p *v1.Pod) (string, error) {
 	return resource, err
 }
 
-// internal converts to upstream's hub type. The conversion shares memory with
+// toInternal converts to upstream's hub type. The conversion shares memory with
 // its input and drops some annotations, hence the copy.
-func internal(p *v1.Pod) (*core.Pod, error) {
+func toInternal(p *v1.Pod) (*core.Pod, error) {
 	var in core.Pod
 	if err := corev1.Convert_v1_Pod_To_core_Pod(p.DeepCopy(), &in, nil); err != nil {
 		return nil, fmt.Errorf("convert pod to upstream's internal form: %w", err)

@@ -51,7 +51,7 @@ var codec = checkpoint.Codec{Encode: encode, Decode: decode}
 
 func (s Store) files() checkpoint.Dir[Entry] {
 	return checkpoint.Dir[Entry]{
-		Path: s.Dir, MaxFiles: maxFiles, Check: check,
+		Path: s.Dir, MaxFiles: maxFiles, Check: checkEntry,
 		// A durable file that is there may not be on the disk yet.
 		Format: checkpoint.Format{Codec: codec, Durable: s.Durable, SkipUnchanged: !s.Durable, OwnerOnly: true, MaxBytes: s.MaxBytes},
 	}
@@ -82,9 +82,9 @@ func (s Store) Retain(keep func(pod.UID) bool) error {
 	return s.files().Retain(func(key string) bool { return keep(pod.UID(key)) })
 }
 
-// List names the pods that have files, even if only from an interrupted write, without
+// UIDs names the pods that have files, even if only from an interrupted write, without
 // reading them.
-func (s Store) List() ([]pod.UID, error) {
+func (s Store) UIDs() ([]pod.UID, error) {
 	keys, err := s.files().Keys()
 	uids := make([]pod.UID, len(keys))
 	for i, key := range keys {
@@ -93,9 +93,9 @@ func (s Store) List() ([]pod.UID, error) {
 	return uids, err
 }
 
-// Read returns the stored pods, and the files that cannot be read.
-func (s Store) Read() (found []Entry, damaged []checkpoint.Damaged) {
-	damaged = s.files().All(func(_ string, e Entry) { found = append(found, e) })
+// ReadAll returns the stored pods, and the files that cannot be read.
+func (s Store) ReadAll() (found []Entry, damaged []checkpoint.DamagedFile) {
+	damaged = s.files().ReadAll(func(_ string, e Entry) { found = append(found, e) })
 	return found, damaged
 }
 
@@ -137,10 +137,10 @@ func decode(content []byte, value any) error {
 	return nil
 }
 
-// check rejects a pod that does not belong to its file, and invalid names, since podd makes
+// checkEntry rejects a pod that does not belong to its file, and invalid names, since podd makes
 // paths of them. The pod's source has checked the rest, and the checksum says that it has
 // not changed.
-func check(uid string, e *Entry) error {
+func checkEntry(uid string, e *Entry) error {
 	switch {
 	case string(e.Pod.UID) != uid:
 		return fmt.Errorf("it has the pod of UID %.100q", e.Pod.UID)

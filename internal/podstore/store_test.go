@@ -54,10 +54,10 @@ func TestAPodIsStoredForRootAloneAndWrittenOnce(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "u2.json.new"), nil, 0o600); err != nil { // an interrupted write
 			t.Fatal(err)
 		}
-		if uids, err := s.List(); err != nil || !slices.Equal(uids, []pod.UID{"u1", "u2"}) {
+		if uids, err := s.UIDs(); err != nil || !slices.Equal(uids, []pod.UID{"u1", "u2"}) {
 			t.Errorf("got %q, %v", uids, err)
 		}
-		if found, unusable := s.Read(); len(found) != 1 || len(unusable) != 0 {
+		if found, unusable := s.ReadAll(); len(found) != 1 || len(unusable) != 0 {
 			t.Errorf("got %+v, %+v", found, unusable)
 		}
 		for range 2 {
@@ -65,7 +65,7 @@ func TestAPodIsStoredForRootAloneAndWrittenOnce(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if uids, err := s.List(); err != nil || len(uids) != 0 {
+		if uids, err := s.UIDs(); err != nil || len(uids) != 0 {
 			t.Errorf("left: %q, %v", uids, err)
 		}
 		if _, err := s.ReadOne("u1"); !errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +93,8 @@ func TestWhatCannotBeReadBackIsNotWritten(t *testing.T) {
 
 func TestWithoutADirectoryNothingIsStored(t *testing.T) {
 	s := podstore.Store{}
-	uids, errList := s.List()
-	found, unusable := s.Read()
+	uids, errList := s.UIDs()
+	found, unusable := s.ReadAll()
 	if err := errors.Join(errList, s.Write(podstore.Entry{Pod: onePod("u1")}), s.Remove("u1"), s.Retain(func(pod.UID) bool { return false })); err != nil || len(uids)+len(found)+len(unusable) != 0 {
 		t.Errorf("got %v, %q, %+v, %+v", err, uids, found, unusable)
 	}

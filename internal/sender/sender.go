@@ -4,10 +4,10 @@ package sender
 
 import "net/netip"
 
-// Of returns the addresses that count as one sender with ip: an IPv4 address itself, or an
+// Prefix returns the addresses that count as one sender with ip: an IPv4 address itself, or an
 // IPv6 address's network, in which a host chooses its own addresses. The zero Addr has the
 // zero Prefix.
-func Of(ip netip.Addr) netip.Prefix {
+func Prefix(ip netip.Addr) netip.Prefix {
 	ip = ip.Unmap().WithZone("")
 	bits := ip.BitLen()
 	if ip.Is6() {

@@ -23,7 +23,7 @@ func TestWhichAddressesAreOneSender(t *testing.T) {
 	} {
 		a, _ := netip.ParseAddr(c.a)
 		b, _ := netip.ParseAddr(c.b)
-		if got := sender.Of(a) == sender.Of(b); got != c.one {
+		if got := sender.Prefix(a) == sender.Prefix(b); got != c.one {
 			t.Errorf("%s and %s: one sender: got %v, want %v", c.a, c.b, got, c.one)
 		}
 	}

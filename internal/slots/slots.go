@@ -16,17 +16,17 @@ import (
 
 // Slots is a number of slots. Create it with New; its methods are safe for concurrent use.
 type Slots struct {
-	n, slow  int
-	patience time.Duration
+	size, maxSlotless int
+	holdTimeout       time.Duration
 
-	mu      sync.Mutex
-	working int             // holders with a slot, more than n after a rest; guarded by mu
-	without int             // holders that go on without one; guarded by mu
-	queue   []chan struct{} // each is closed when its waiter has a slot; guarded by mu
+	mu       sync.Mutex
+	inUse    int             // holders with a slot, more than n after a rest; guarded by mu
+	slotless int             // holders that go on without one; guarded by mu
+	queue    []chan struct{} // each is closed when its waiter has a slot; guarded by mu
 }
 
-// Any number of holders may go on without a slot.
-const Any = math.MaxInt
+// Unlimited number of holders may go on without a slot.
+const Unlimited = math.MaxInt
 
 // Rest is when a holder has nothing to do, as times after its entry. If To is no later than
 // From, it does not rest.
@@ -36,20 +36,20 @@ type Rest struct{ From, To time.Duration }
 // and goes on without one; at most slow holders go on like that or rest, so that n+slow
 // bounds those in flight. With slow 0 or patience 0, a slot is held until its holder leaves.
 func New(n, slow int, patience time.Duration) *Slots {
-	return &Slots{n: n, slow: slow, patience: patience}
+	return &Slots{size: n, maxSlotless: slow, holdTimeout: patience}
 }
 
-// Enter waits for a slot and returns the function that frees it, which may be called more
+// Acquire waits for a slot and returns the function that frees it, which may be called more
 // than once. It blocks until a slot is free or ctx ends; then the error is ctx's cause.
 //
 // A holder that rests gives its slot up. After its rest it takes one back without waiting,
 // because its work cannot be put off. There may then be more than n at work, and nobody
 // enters until there are fewer. The holder's patience begins anew after the rest.
-func (s *Slots) Enter(ctx context.Context, rest Rest) (leave func(), err error) {
+func (s *Slots) Acquire(ctx context.Context, rest Rest) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if err := s.acquire(ctx); err != nil {
+	if err := s.awaitSlot(ctx); err != nil {
 		return nil, err
 	}
 	h := &holder{slots: s, state: working}
@@ -57,19 +57,19 @@ func (s *Slots) Enter(ctx context.Context, rest Rest) (leave func(), err error) 
 	defer s.mu.Unlock()
 	switch {
 	case rest.To > rest.From:
-		h.back = time.Now().Add(rest.To)
-		h.timer = time.AfterFunc(rest.From, h.next)
-	case s.patience > 0:
-		h.timer = time.AfterFunc(s.patience, h.next)
+		h.restUntil = time.Now().Add(rest.To)
+		h.timer = time.AfterFunc(rest.From, h.handleTimer)
+	case s.holdTimeout > 0:
+		h.timer = time.AfterFunc(s.holdTimeout, h.handleTimer)
 	}
-	return h.leave, nil
+	return h.release, nil
 }
 
-// acquire waits for a slot.
-func (s *Slots) acquire(ctx context.Context) error {
+// awaitSlot waits for a slot.
+func (s *Slots) awaitSlot(ctx context.Context) error {
 	s.mu.Lock()
-	if s.working < s.n && len(s.queue) == 0 {
-		s.working++
+	if s.inUse < s.size && len(s.queue) == 0 {
+		s.inUse++
 		s.mu.Unlock()
 		return nil
 	}
@@ -86,7 +86,7 @@ func (s *Slots) acquire(ctx context.Context) error {
 	if i := slices.Index(s.queue, mine); i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
 	} else { // it had just got one
-		s.working--
+		s.inUse--
 		s.grant()
 	}
 	return context.Cause(ctx)
@@ -94,11 +94,11 @@ func (s *Slots) acquire(ctx context.Context) error {
 
 // grant gives free slots to those who wait. It is called with mu held.
 func (s *Slots) grant() {
-	for s.working < s.n && len(s.queue) > 0 {
+	for s.inUse < s.size && len(s.queue) > 0 {
 		close(s.queue[0])
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
-		s.working++
+		s.inUse++
 	}
 }
 
@@ -109,11 +109,11 @@ func (s *Slots) Waiting() int {
 	return len(s.queue)
 }
 
-// Taken returns the number of slots in use now.
-func (s *Slots) Taken() int {
+// InUse returns the number of slots in use now.
+func (s *Slots) InUse() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.working
+	return s.inUse
 }
 
 // state is what a holder is doing.
@@ -122,63 +122,63 @@ type state int
 const (
 	working state = iota
 	resting
-	hanging // it has given its slot up for good
-	left
+	overdue // it has given its slot up for good
+	released
 )
 
 // holder is a caller that has entered. The mutex of its slots guards its fields.
 type holder struct {
-	slots *Slots
-	back  time.Time // the end of its rest; zero without one, and after it
-	state state
-	timer *time.Timer // nil without a patience
+	slots     *Slots
+	restUntil time.Time // the end of its rest; zero without one, and after it
+	state     state
+	timer     *time.Timer // nil without a patience
 }
 
-// next does what a holder does when its time has come. If it should give its slot up but
+// handleTimer does what a holder does when its time has come. If it should give its slot up but
 // too many have done that already, it tries again later.
-func (h *holder) next() {
+func (h *holder) handleTimer() {
 	s := h.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pause := time.Until(h.back)
+	pause := time.Until(h.restUntil)
 	switch {
 	case h.state == resting:
-		h.state, h.back = working, time.Time{}
-		s.working, s.without = s.working+1, s.without-1
-		h.restart(s.patience)
+		h.state, h.restUntil = working, time.Time{}
+		s.inUse, s.slotless = s.inUse+1, s.slotless-1
+		h.resetTimer(s.holdTimeout)
 	case h.state != working:
 		return
-	case s.without >= s.slow:
-		h.restart(s.patience)
+	case s.slotless >= s.maxSlotless:
+		h.resetTimer(s.holdTimeout)
 		return
 	default:
-		s.working, s.without = s.working-1, s.without+1
-		if h.state = hanging; pause > 0 {
+		s.inUse, s.slotless = s.inUse-1, s.slotless+1
+		if h.state = overdue; pause > 0 {
 			h.state = resting
-			h.restart(pause)
+			h.resetTimer(pause)
 		}
 	}
 	s.grant()
 }
 
-// restart schedules another call of next; without a patience, it does not.
-func (h *holder) restart(after time.Duration) {
+// resetTimer schedules another call of next; without a patience, it does not.
+func (h *holder) resetTimer(after time.Duration) {
 	if after > 0 {
 		h.timer.Reset(after)
 	}
 }
 
-func (h *holder) leave() {
+func (h *holder) release() {
 	s := h.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch h.state {
 	case working:
-		s.working--
-	case resting, hanging:
-		s.without--
+		s.inUse--
+	case resting, overdue:
+		s.slotless--
 	}
-	h.state = left
+	h.state = released
 	if h.timer != nil {
 		h.timer.Stop()
 	}

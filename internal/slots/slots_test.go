@@ -13,7 +13,7 @@ import (
 func TestSlotsAreGivenInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := slots.New(1, 0, 0)
-		leave, err := s.Enter(t.Context(), slots.Rest{})
+		leave, err := s.Acquire(t.Context(), slots.Rest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +21,7 @@ func TestSlotsAreGivenInTheOrderOfArrival(t *testing.T) {
 		done := make(chan struct{})
 		for i := range 3 {
 			go func() {
-				leave, err := s.Enter(t.Context(), slots.Rest{})
+				leave, err := s.Acquire(t.Context(), slots.Rest{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -57,7 +57,7 @@ func TestWhoHangsDelaysNobodyForLongAndNoMoreThanTheBoundHang(t *testing.T) {
 		enter := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
-			leave, err := s.Enter(ctx, slots.Rest{})
+			leave, err := s.Acquire(ctx, slots.Rest{})
 			if err == nil {
 				inFlight = append(inFlight, leave)
 			}
@@ -99,13 +99,13 @@ func TestWhoHangsDelaysNobodyForLongAndNoMoreThanTheBoundHang(t *testing.T) {
 
 func TestWaitingEndsWithTheContextsCause(t *testing.T) {
 	s := slots.New(1, 0, 0)
-	if _, err := s.Enter(t.Context(), slots.Rest{}); err != nil {
+	if _, err := s.Acquire(t.Context(), slots.Rest{}); err != nil {
 		t.Fatal(err)
 	}
 	why := errors.New("the pod is being stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := s.Enter(ctx, slots.Rest{}); !errors.Is(err, why) {
+	if _, err := s.Acquire(ctx, slots.Rest{}); !errors.Is(err, why) {
 		t.Errorf("got %v, want %v", err, why)
 	}
 	if n := s.Waiting(); n != 0 {
@@ -120,7 +120,7 @@ func TestWhoRestsHasItsSlotBackAtOnce(t *testing.T) {
 		s := slots.New(1, 10, time.Minute)
 		began := time.Now()
 		enter := func(rest slots.Rest) (leave func(), after time.Duration) {
-			leave, err := s.Enter(t.Context(), rest)
+			leave, err := s.Acquire(t.Context(), rest)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,17 +156,17 @@ func TestWhoRestsHasItsSlotBackAtOnce(t *testing.T) {
 func TestARestThatIsNoRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := slots.New(1, 10, time.Minute)
-		leave, err := s.Enter(t.Context(), slots.Rest{From: time.Second, To: time.Second})
+		leave, err := s.Acquire(t.Context(), slots.Rest{From: time.Second, To: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
 		defer cancel()
-		if _, err := s.Enter(ctx, slots.Rest{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.Acquire(ctx, slots.Rest{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want no slot within the patience", err)
 		}
 		leave()
-		leave, err = s.Enter(t.Context(), slots.Rest{From: time.Second, To: time.Hour})
+		leave, err = s.Acquire(t.Context(), slots.Rest{From: time.Second, To: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestARestThatIsNoRest(t *testing.T) {
 		leave()
 		time.Sleep(2 * time.Hour)
 		for range 2 {
-			leave, err := s.Enter(t.Context(), slots.Rest{})
+			leave, err := s.Acquire(t.Context(), slots.Rest{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,14 +15,14 @@ import (
 // where a FACT is key=value, a bound on a number (key<3, key>0), or a key alone, which
 // means key=true. The player decides which keys there are.
 type Fact struct {
-	// Of is the pod, or pod/container.
-	Of string
+	// Subject is the pod, or pod/container.
+	Subject string
 	// Key is the question, and Want the answer; Op is "=", "<" or ">".
 	Key, Op, Want string
 }
 
-// Facts parses the facts of an expect or a wait.
-func Facts(words []string) ([]Fact, error) {
+// ParseFacts parses the facts of an expect or a wait.
+func ParseFacts(words []string) ([]Fact, error) {
 	var all []Fact
 	of, said := "", true
 	for _, word := range append(words, "and") {
@@ -58,8 +58,8 @@ func (f Fact) Holds(answer string) bool {
 	return err == nil && err2 == nil && (f.Op == "<" && n < bound || f.Op == ">" && n > bound)
 }
 
-// Is returns a message with the fact and the actual answer.
-func (f Fact) Is(answer string) string {
+// Mismatch returns a message with the fact and the actual answer.
+func (f Fact) Mismatch(answer string) string {
 	want := map[string]string{"=": "", "<": "less than ", ">": "more than "}[f.Op] + f.Want
-	return fmt.Sprintf("%s of %s: got %s, want %s", f.Key, f.Of, answer, want)
+	return fmt.Sprintf("%s of %s: got %s, want %s", f.Key, f.Subject, answer, want)
 }

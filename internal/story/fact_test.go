@@ -24,7 +24,7 @@ func TestFacts(t *testing.T) {
 		"and shop known":   "error",
 		"shop calls>many":  "error",
 	} {
-		facts, err := story.Facts(strings.Fields(text))
+		facts, err := story.ParseFacts(strings.Fields(text))
 		got := strings.Trim(fmt.Sprint(facts), "[]")
 		if err != nil {
 			got = "error"
@@ -57,7 +57,7 @@ func TestWhatHolds(t *testing.T) {
 		{"restarts<1", "1", false},
 		{"restarts<1", "", false},
 	} {
-		facts, err := story.Facts([]string{"shop", tc.fact})
+		facts, err := story.ParseFacts([]string{"shop", tc.fact})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,8 +65,8 @@ func TestWhatHolds(t *testing.T) {
 			t.Errorf("%s, where it is %q: got %v", tc.fact, tc.answer, got)
 		}
 	}
-	facts, _ := story.Facts([]string{"shop/web", "restarts>3"})
-	if got, want := facts[0].Is("2"), "restarts of shop/web: got 2, want more than 3"; got != want {
+	facts, _ := story.ParseFacts([]string{"shop/web", "restarts>3"})
+	if got, want := facts[0].Mismatch("2"), "restarts of shop/web: got 2, want more than 3"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"rsc.io/script"
 )
 
-// Word is a command.
-type Word struct {
+// Command is a command.
+type Command struct {
 	// Args are its arguments, for people; those before the first bracket are required.
 	Args string
 	// Do performs it. It may block; the context is the player's.
@@ -40,7 +40,7 @@ type Player struct {
 }
 
 // NewPlayer returns a Player that works until the context is done.
-func NewPlayer(ctx context.Context, words map[string]Word) (*Player, error) {
+func NewPlayer(ctx context.Context, words map[string]Command) (*Player, error) {
 	engine := &script.Engine{Cmds: make(map[string]script.Cmd, len(words))}
 	for called, w := range words {
 		engine.Cmds[called] = w.command()
@@ -56,7 +56,7 @@ func (p *Player) Play(name, text string) error {
 }
 
 // Play plays one script.
-func Play(ctx context.Context, name, text string, words map[string]Word) error {
+func Play(ctx context.Context, name, text string, words map[string]Command) error {
 	p, err := NewPlayer(ctx, words)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func Play(ctx context.Context, name, text string, words map[string]Word) error {
 	return p.Play(name, text)
 }
 
-func (w Word) command() script.Cmd {
+func (w Command) command() script.Cmd {
 	required, _, _ := strings.Cut(w.Args, "[")
 	least := len(strings.Fields(required))
 	return script.Command(script.CmdUsage{Args: w.Args}, func(s *script.State, args ...string) (script.WaitFunc, error) {
@@ -80,7 +80,7 @@ func (w Word) command() script.Cmd {
 }
 
 // Sleep is the word sleep: time passes.
-var Sleep = Word{Args: "DURATION", Do: func(ctx context.Context, args []string) error {
+var Sleep = Command{Args: "DURATION", Do: func(ctx context.Context, args []string) error {
 	d, err := time.ParseDuration(args[0])
 	if err != nil {
 		return err
@@ -98,27 +98,27 @@ const DefaultWait = 30 * time.Second
 
 // Watch answers the word wait.
 type Watch struct {
-	// Missing says, in words, which of the facts do not hold now, and what is there
+	// Unmet says, in words, which of the facts do not hold now, and what is there
 	// instead; empty if all hold. An error ends the wait.
-	Missing func(ctx context.Context, facts []string) (string, error)
-	// Next blocks until the facts may have changed, or the context is done.
-	Next func(ctx context.Context)
+	Unmet func(ctx context.Context, facts []string) (string, error)
+	// AwaitChange blocks until the facts may have changed, or the context is done.
+	AwaitChange func(ctx context.Context)
 }
 
-// Word returns the word wait: it returns when all facts hold at the same time, and fails if
+// Command returns the word wait: it returns when all facts hold at the same time, and fails if
 // they never did in that time.
-func (w Watch) Word() Word {
-	return Word{Args: "POD FACT… [within DURATION]", Do: func(ctx context.Context, args []string) error {
-		facts, within, err := Within(args)
+func (w Watch) Command() Command {
+	return Command{Args: "POD FACT… [within DURATION]", Do: func(ctx context.Context, args []string) error {
+		facts, within, err := CutTimeout(args)
 		if err != nil {
 			return err
 		}
-		return w.Until(ctx, within, facts)
+		return w.Wait(ctx, within, facts)
 	}}
 }
 
-// Within splits the "within 30s" off the end of a wait's arguments.
-func Within(args []string) (facts []string, within time.Duration, err error) {
+// CutTimeout splits the "within 30s" off the end of a wait's arguments.
+func CutTimeout(args []string) (facts []string, within time.Duration, err error) {
 	n := len(args) - 2
 	if n < 0 || args[n] != "within" {
 		return args, DefaultWait, nil
@@ -127,12 +127,12 @@ func Within(args []string) (facts []string, within time.Duration, err error) {
 	return args[:n], within, err
 }
 
-// Until blocks until all facts hold, and fails if they never did within that time.
-func (w Watch) Until(ctx context.Context, within time.Duration, facts []string) error {
+// Wait blocks until all facts hold, and fails if they never did within that time.
+func (w Watch) Wait(ctx context.Context, within time.Duration, facts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
-		missing, err := w.Missing(ctx, facts)
+		missing, err := w.Unmet(ctx, facts)
 		switch {
 		case err == nil && missing == "":
 			return nil
@@ -141,6 +141,6 @@ func (w Watch) Until(ctx context.Context, within time.Duration, facts []string) 
 		case err != nil:
 			return err
 		}
-		w.Next(ctx)
+		w.AwaitChange(ctx)
 	}
 }

@@ -36,7 +36,7 @@ func TestInSimulatedTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				watch := story.Watch{
-					Missing: func(_ context.Context, terms []string) (string, error) {
+					Unmet: func(_ context.Context, terms []string) (string, error) {
 						if slices.Contains(terms, "error") {
 							return "", errors.New("no such thing")
 						}
@@ -44,15 +44,15 @@ func TestInSimulatedTime(t *testing.T) {
 							return term == "it" || term == "now" || term == "later" && time.Since(began) >= 10*time.Second
 						}), " "), nil
 					},
-					Next: func(ctx context.Context) {
+					AwaitChange: func(ctx context.Context) {
 						select {
 						case <-time.After(time.Second):
 						case <-ctx.Done():
 						}
 					},
 				}
-				err := story.Play(t.Context(), "s", tc.text, map[string]story.Word{
-					"sleep": story.Sleep, "wait": watch.Word(),
+				err := story.Play(t.Context(), "s", tc.text, map[string]story.Command{
+					"sleep": story.Sleep, "wait": watch.Command(),
 					"stop": {Do: func(context.Context, []string) error { return story.ErrStop }},
 				})
 				if took := time.Since(began); took != tc.takes {

@@ -97,7 +97,7 @@ func marksOf(text []byte) int {
 // contains itself. Every later walk is bounded by this one.
 func measure(root *yaml.Node, b Bounds) error {
 	m := measurer{bounds: b, known: map[*yaml.Node]extent{}, open: map[*yaml.Node]bool{}}
-	size := m.of(root, 0)
+	size := m.extentOf(root, 0)
 	switch {
 	case m.bad != nil:
 		return m.bad
@@ -124,7 +124,7 @@ type measurer struct {
 	bad     *BoundError
 }
 
-func (m *measurer) of(n *yaml.Node, depth int) extent {
+func (m *measurer) extentOf(n *yaml.Node, depth int) extent {
 	switch {
 	case m.bad != nil:
 		return extent{}
@@ -147,7 +147,7 @@ func (m *measurer) of(n *yaml.Node, depth int) extent {
 	}
 	e := extent{nodes: 1, text: len(n.Value)}
 	for _, c := range n.Content {
-		below := m.of(c, depth+1)
+		below := m.extentOf(c, depth+1)
 		// A sum that exceeds a bound only has to stay above it.
 		e.nodes = min(e.nodes+below.nodes, 2*m.bounds.Nodes)
 		e.text = min(e.text+below.text, 2*m.bounds.Text)

@@ -59,7 +59,7 @@ func Decode(n *yaml.Node, into any, opt Options) *Decoded {
 	if !d.bad && !d.done {
 		strict, err := kjson.UnmarshalStrict(d.JSON, into)
 		if err = errors.Join(append(strict, err)...); err != nil { // the checks are at fault
-			d.report(&Error{Kind: Mistyped, Node: root, Type: reflect.TypeOf(into).Elem(), Err: err})
+			d.report(&Error{Kind: WrongType, Node: root, Type: reflect.TypeOf(into).Elem(), Err: err})
 		}
 	}
 	return d.Decoded
@@ -74,9 +74,9 @@ type decoder struct {
 	out bytes.Buffer
 	// text writes strings to out.
 	text *json.Encoder
-	// copies is how many aliases the current node is below. Texts below one take memory
+	// aliasDepth is how many aliases the current node is below. Texts below one take memory
 	// of their own in the decoded form.
-	copies int
+	aliasDepth int
 	// bad: an error keeps the value from being decoded. done: Report wants no more.
 	bad, done bool
 }
@@ -96,7 +96,7 @@ func (d *decoder) spend(bytes int, n *yaml.Node, path string) bool {
 		return true
 	}
 	if before <= d.opt.Memory {
-		d.report(&Error{Kind: TooLarge, Path: path, Node: n, Most: d.opt.Memory})
+		d.report(&Error{Kind: TooLarge, Path: path, Node: n, Limit: d.opt.Memory})
 	}
 	return false
 }
@@ -107,8 +107,8 @@ var (
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// IsCustom says that a type has a decoder of its own.
-func IsCustom(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
+// HasUnmarshaler says that a type has a decoder of its own.
+func HasUnmarshaler(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
 
 // value checks a node against a type and writes it.
 func (d *decoder) value(t reflect.Type, n *yaml.Node, path string) {
@@ -117,8 +117,8 @@ func (d *decoder) value(t reflect.Type, n *yaml.Node, path string) {
 	}
 	if n.Kind == yaml.AliasNode {
 		n = Resolve(n)
-		d.copies++
-		defer func() { d.copies-- }()
+		d.aliasDepth++
+		defer func() { d.aliasDepth-- }()
 	}
 	if _, ok := d.Lines[path]; !ok {
 		d.Lines[path] = n.Line
@@ -132,7 +132,7 @@ func (d *decoder) value(t reflect.Type, n *yaml.Node, path string) {
 	switch {
 	case lit.Kind == Null, t == fieldsType: // managedFields: an exported Pod's book-keeping
 		d.out.WriteString("null")
-	case IsCustom(t):
+	case HasUnmarshaler(t):
 		d.leaf(t, n, path, lit)
 	case t.Kind() == reflect.Struct && n.Kind == yaml.MappingNode:
 		d.object(t, n, path)
@@ -172,7 +172,7 @@ func (d *decoder) leaf(t reflect.Type, n *yaml.Node, path string, lit Literal) {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(d.out.Bytes()[from:], reflect.New(t).Interface())
 	}
 	if err != nil {
-		d.report(&Error{Kind: Mistyped, Path: path, Node: n, Type: t, Err: err})
+		d.report(&Error{Kind: WrongType, Path: path, Node: n, Type: t, Err: err})
 	}
 }
 
@@ -182,7 +182,7 @@ func (d *decoder) spendText(t reflect.Type, n *yaml.Node, path, text string) boo
 	switch {
 	case t == bytesType:
 		return d.spend(base64.StdEncoding.DecodedLen(len(text)), n, path)
-	case d.copies > 0:
+	case d.aliasDepth > 0:
 		return d.spend(len(text), n, path)
 	}
 	return true
@@ -214,7 +214,7 @@ func (d *decoder) object(t reflect.Type, n *yaml.Node, path string) {
 		at := child(path, p.Name)
 		i, ok := known.Index[p.Name]
 		if !ok {
-			d.report((&Error{Kind: Unknown, Path: p.Name, Node: p.Key, Value: Resolve(p.Value), Fields: all}).within(path, t, n))
+			d.report((&Error{Kind: UnknownField, Path: p.Name, Node: p.Key, Value: Resolve(p.Value), Fields: all}).within(path, t, n))
 			continue
 		}
 		d.Lines[at] = p.Key.Line
@@ -231,7 +231,7 @@ func (d *decoder) mapping(t reflect.Type, n *yaml.Node, path string) {
 	d.out.WriteByte('{')
 	for _, p := range Pairs(n, func(e *Error) { d.report(e.within(path, t, n)) }) {
 		size := entry + int(t.Elem().Size())
-		if d.copies > 0 {
+		if d.aliasDepth > 0 {
 			size += len(p.Name)
 		}
 		if d.stopped() || !d.spend(size, p.Key, path) {
@@ -239,7 +239,7 @@ func (d *decoder) mapping(t reflect.Type, n *yaml.Node, path string) {
 		}
 		at := path + "[" + p.Name + "]"
 		d.Lines[at] = p.Key.Line
-		if key := Resolve(p.Key); !IsText(key) {
+		if key := Resolve(p.Key); !IsStringKey(key) {
 			d.report(&Error{Kind: BadKey, Path: at, Node: key})
 			continue
 		}

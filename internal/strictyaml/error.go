@@ -9,18 +9,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kind says what is wrong with a node.
-type Kind int
+// ErrorKind says what is wrong with a node.
+type ErrorKind int
 
 // The kinds of errors.
 const (
-	// Unknown: the object has no field of that name. Node is the name, Value the value,
+	// UnknownField: the object has no field of that name. Node is the name, Value the value,
 	// Fields all of the object.
-	Unknown Kind = iota
-	// Duplicate: the name Node stands for the second time, after First.
-	Duplicate
-	// Mistyped: the value Node is not of Type, for the reason Err.
-	Mistyped
+	UnknownField ErrorKind = iota
+	// DuplicateField: the name Node stands for the second time, after First.
+	DuplicateField
+	// WrongType: the value Node is not of Type, for the reason Err.
+	WrongType
 	// BadKey: Kubernetes takes the name Node of a map's entry for another one.
 	BadKey
 	// BadName: the field's name Node is no scalar. Value is what it is.
@@ -33,9 +33,9 @@ const (
 
 // Error is one error in a document.
 type Error struct {
-	Kind Kind
+	Kind ErrorKind
 	// Path is the field's, and In that of its object.
-	Path, In string
+	Path, ObjectPath string
 	// Node is what is wrong; the error is on its line.
 	Node, Value, First *yaml.Node
 	// Object has the field, for all errors of names.
@@ -45,11 +45,11 @@ type Error struct {
 	Type reflect.Type
 	// Err may show the value.
 	Err error
-	// Most is Options.Memory, for TooLarge.
-	Most int
+	// Limit is Options.Memory, for TooLarge.
+	Limit int
 }
 
-func (k Kind) String() string {
+func (k ErrorKind) String() string {
 	return [...]string{"unknown field", "duplicate field", "wrong type", "the name is not a string to Kubernetes: put it in quotes", "the name is not a string", "<< takes an object", "too large"}[k]
 }
 
@@ -57,11 +57,11 @@ func (k Kind) String() string {
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s: %s", e.Node.Line, e.Path, e.Kind) }
 
 // Lenient says that a decoder that is not strict accepts it.
-func (e *Error) Lenient() bool { return e.Kind == Unknown || e.Kind == Duplicate }
+func (e *Error) Lenient() bool { return e.Kind == UnknownField || e.Kind == DuplicateField }
 
 // within is the error of a name in the object at path.
 func (e *Error) within(path string, t reflect.Type, object *yaml.Node) *Error {
-	e.Path, e.In, e.Type, e.Object = child(path, e.Path), path, t, object
+	e.Path, e.ObjectPath, e.Type, e.Object = child(path, e.Path), path, t, object
 	return e
 }
 

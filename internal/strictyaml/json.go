@@ -30,10 +30,10 @@ type skipped struct{}
 
 func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
-// JSON calls each with the nodes of every value of a text in turn, or with the
+// ParseJSON calls each with the nodes of every value of a text in turn, or with the
 // *BoundError of one, until that returns false. It returns a *JSONError about what is
 // not JSON. A comment (#) may end the text.
-func JSON(text []byte, b Bounds, each func(*yaml.Node, error) bool) error {
+func ParseJSON(text []byte, b Bounds, each func(*yaml.Node, error) bool) error {
 	lines := jsonLines{text: text}
 	for at, objects := 0, 0; ; objects++ {
 		at = len(text) - len(TrimJSON(text[at:]))

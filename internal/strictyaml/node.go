@@ -98,7 +98,7 @@ func (s *pairSet) put(p Pair) {
 		return
 	}
 	if p.pass == s.all[i].pass {
-		s.report(&Error{Kind: Duplicate, Path: p.Name, Node: p.Key, First: s.all[i].Key})
+		s.report(&Error{Kind: DuplicateField, Path: p.Name, Node: p.Key, First: s.all[i].Key})
 	}
 	s.all[i] = p
 }
@@ -127,10 +127,10 @@ func Lookup(n *yaml.Node, names ...string) *yaml.Node {
 	return n
 }
 
-// At follows the path of a field, such as spec.containers[0].image, from a mapping and
+// LookupPath follows the path of a field, such as spec.containers[0].image, from a mapping and
 // returns the field's name and value; nil where the text does not have them. A list's
 // entry has no name.
-func At(n *yaml.Node, path string) (key, value *yaml.Node) {
+func LookupPath(n *yaml.Node, path string) (key, value *yaml.Node) {
 	for path != "" && n != nil {
 		rest := strings.TrimPrefix(path, ".")
 		if !strings.HasPrefix(rest, "[") {

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// GaveUp begins the error about a text that makes the YAML parser panic.
-const GaveUp = "the parser gave up"
+// ParserPanic begins the error about a text that makes the YAML parser panic.
+const ParserPanic = "the parser gave up"
 
 // TrailingError says that a text goes on after its first document.
 type TrailingError struct {
@@ -52,7 +52,7 @@ func Parse(text []byte, b Bounds) (*yaml.Node, error) {
 func read(text []byte) (first, rest *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			first, rest, err = nil, nil, fmt.Errorf("yaml: %s: %v", GaveUp, r)
+			first, rest, err = nil, nil, fmt.Errorf("yaml: %s: %v", ParserPanic, r)
 		}
 	}()
 	d := yaml.NewDecoder(bytes.NewReader(text))

@@ -89,9 +89,9 @@ func convert(scalar, value string) Literal {
 	return Literal{Number, string(text)}
 }
 
-// IsText says whether Kubernetes takes the name of a map's entry as it is written. An
+// IsStringKey says whether Kubernetes takes the name of a map's entry as it is written. An
 // unquoted number is parsed and formatted again.
-func IsText(key *yaml.Node) bool {
+func IsStringKey(key *yaml.Node) bool {
 	lit := LiteralOf(key)
 	if lit.Kind != Number {
 		return lit.Kind == Text

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Name returns the candidate that written most likely misspells. Apart from case, a third
+// Closest returns the candidate that written most likely misspells. Apart from case, a third
 // of the letters may differ. Among equally close candidates the first wins. It returns ""
 // if none is close or written is itself a candidate.
-func Name(written string, candidates []string) string {
+func Closest(written string, candidates []string) string {
 	if slices.Contains(candidates, written) {
 		return "" // whatever is wrong with it, the spelling is right
 	}

@@ -22,11 +22,11 @@ func TestNameFindsWhatWasMeant(t *testing.T) {
 		"":             "",
 		"replicas":     "",
 	} {
-		if got := Name(written, fields); got != want {
+		if got := Closest(written, fields); got != want {
 			t.Errorf("%q: got %q, want %q", written, got, want)
 		}
 	}
-	if got := Name("wab", []string{"web", "wib"}); got != "web" {
+	if got := Closest("wab", []string{"web", "wib"}); got != "web" {
 		t.Errorf("of equally near ones: got %q, want the first", got)
 	}
 }

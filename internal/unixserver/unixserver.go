@@ -19,16 +19,16 @@ const (
 	MaxConnections = 64
 	// maxRequest bounds a request, in bytes. All are small.
 	maxRequest = 64 << 10
-	// connecting bounds how long a client may take to begin: a stopping server waits for
+	// connectTimeout bounds how long a client may take to begin: a stopping server waits for
 	// it.
-	connecting = 5 * time.Second
+	connectTimeout = 5 * time.Second
 	// maxCalls bounds the calls of one connection that are served at a time.
 	maxCalls = 16
 )
 
-// Options bound requests.
-func Options() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(connecting)}
+// ServerOptions bound requests.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(connectTimeout)}
 }
 
 // Listen listens on a socket that only root may use, and makes its directory (0750). It
@@ -53,7 +53,7 @@ func Listen(path string) (net.Listener, error) {
 		_ = os.Remove(half)
 		return nil, err
 	}
-	return &limited{Listener: l, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{})}, nil
+	return &limitListener{Listener: l, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{})}, nil
 }
 
 // Serve serves until the server is stopped. That is no error, even if it comes first.
@@ -65,15 +65,15 @@ func Serve(s *grpc.Server, l net.Listener) error {
 	return err
 }
 
-// limited serves a limited number of connections at a time.
-type limited struct {
+// limitListener serves a limited number of connections at a time.
+type limitListener struct {
 	net.Listener
 	slots  chan struct{}
 	once   sync.Once
 	closed chan struct{}
 }
 
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitListener) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-l.closed:
@@ -84,21 +84,21 @@ func (l *limited) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &conn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
+	return &conn{Conn: c, releaseSlot: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
 // Close ends Accept, even one that waits for a slot.
-func (l *limited) Close() error {
+func (l *limitListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
 type conn struct {
 	net.Conn
-	free func()
+	releaseSlot func()
 }
 
 func (c *conn) Close() error {
-	defer c.free()
+	defer c.releaseSlot()
 	return c.Conn.Close()
 }

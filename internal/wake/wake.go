@@ -50,8 +50,8 @@ func Until(ctx context.Context, signal <-chan struct{}, at time.Time) bool {
 }
 
 // Backoff is a delay that doubles with each failure in a row, from First to Last.
-type Backoff struct{ First, Last time.Duration }
+type Backoff struct{ Initial, Max time.Duration }
 
 // Next returns the delay after a failure, from the delay before it, which is 0 for the
 // first failure.
-func (b Backoff) Next(last time.Duration) time.Duration { return min(max(2*last, b.First), b.Last) }
+func (b Backoff) Next(last time.Duration) time.Duration { return min(max(2*last, b.Initial), b.Max) }

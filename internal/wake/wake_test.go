@@ -57,7 +57,7 @@ func TestHowLongAWaitLasts(t *testing.T) {
 }
 
 func TestABackoffDoublesFromItsFirstDelayToItsLast(t *testing.T) {
-	b, delay := Backoff{First: 2 * time.Second, Last: 7 * time.Second}, time.Duration(0)
+	b, delay := Backoff{Initial: 2 * time.Second, Max: 7 * time.Second}, time.Duration(0)
 	for _, want := range []time.Duration{2 * time.Second, 4 * time.Second, 7 * time.Second, 7 * time.Second} {
 		if delay = b.Next(delay); delay != want {
 			t.Errorf("got %v, want %v", delay, want)

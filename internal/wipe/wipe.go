@@ -21,10 +21,10 @@ func (e *MountError) Error() string {
 	return fmt.Sprintf("%s is a mount point: nothing behind it is deleted", e.Path)
 }
 
-// place identifies the mount that a directory is in. If two directories have different
+// mountID identifies the mount that a directory is in. If two directories have different
 // places, a mount separates them, or a btrfs subvolume, where st_dev differs and the mount
 // does not. Files have no dev: overlayfs gives them that of a layer.
-type place struct {
+type mountID struct {
 	dev   uint64
 	mount uint64
 }
@@ -32,11 +32,11 @@ type place struct {
 // remover deletes a tree by file descriptors, so that a directory that is renamed or
 // replaced by a link meanwhile does not lead it elsewhere.
 type remover struct {
-	top  int // the directory that holds the tree
-	root int // the tree's own
-	at   place
-	// shelved counts directories that were too deep and were moved up to root.
-	shelved int
+	parentFD int // the directory that holds the tree
+	rootFD   int // the tree's own
+	mount    mountID
+	// movedToRoot counts directories that were too deep and were moved up to root.
+	movedToRoot int
 }
 
 // maxDepth bounds the descriptors in use; a container can nest directories as deep as it
@@ -57,11 +57,11 @@ func Tree(ctx context.Context, parent, name string) error {
 		return &os.PathError{Op: "open", Path: parent, Err: err}
 	}
 	defer unix.Close(top)
-	at, err := placeOf(top, "")
+	at, err := mountIDOf(top, "")
 	if err != nil {
 		return &os.PathError{Op: "statx", Path: parent, Err: err}
 	}
-	r := &remover{top: top, root: -1, at: at}
+	r := &remover{parentFD: top, rootFD: -1, mount: at}
 	err = r.remove(ctx, top, name, filepath.Join(parent, name), 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -69,16 +69,16 @@ func Tree(ctx context.Context, parent, name string) error {
 	return err
 }
 
-func placeOf(dir int, name string) (place, error) {
+func mountIDOf(dir int, name string) (mountID, error) {
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
 	if err := unix.Statx(dir, name, flags, unix.STATX_MNT_ID|unix.STATX_TYPE, &st); err != nil {
-		return place{}, err
+		return mountID{}, err
 	}
-	at := place{mount: st.Mnt_id}
+	at := mountID{mount: st.Mnt_id}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		at.dev = unix.Mkdev(st.Dev_major, st.Dev_minor)
 	}
@@ -90,11 +90,11 @@ func (r *remover) remove(ctx context.Context, dir int, name, path string, depth 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	at, err := placeOf(dir, name)
+	at, err := mountIDOf(dir, name)
 	if err != nil {
 		return wrapRemove(path, err)
 	}
-	if at.mount != r.at.mount || (at.dev != 0 && at != r.at) {
+	if at.mount != r.mount.mount || (at.dev != 0 && at != r.mount) {
 		return &MountError{path}
 	}
 	err = unix.Unlinkat(dir, name, 0)
@@ -112,24 +112,24 @@ func (r *remover) remove(ctx context.Context, dir int, name, path string, depth 
 	f := os.NewFile(uintptr(child), path)
 	defer f.Close()
 	// Again, for the opened directory: it may be another by now.
-	if at, err := placeOf(child, ""); err != nil || at != r.at {
+	if at, err := mountIDOf(child, ""); err != nil || at != r.mount {
 		return errors.Join(err, &MountError{path})
 	}
 	if depth == 0 {
-		r.root = child
+		r.rootFD = child
 	}
 	if depth > maxDepth {
-		return r.shelve(dir, name, path)
+		return r.moveToRoot(dir, name, path)
 	}
-	if err := r.empty(ctx, f, path, depth); err != nil {
+	if err := r.removeContents(ctx, f, path, depth); err != nil {
 		return err
 	}
 	return wrapRemove(path, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR))
 }
 
-// empty deletes the content of a directory. It reads the directory again from its start
+// removeContents deletes the content of a directory. It reads the directory again from its start
 // until it is empty, because deleting while reading may skip entries.
-func (r *remover) empty(ctx context.Context, f *os.File, path string, depth int) error {
+func (r *remover) removeContents(ctx context.Context, f *os.File, path string, depth int) error {
 	for {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return wrapRemove(path, err)
@@ -149,12 +149,12 @@ func (r *remover) empty(ctx context.Context, f *os.File, path string, depth int)
 	}
 }
 
-// shelve moves a directory that is too deep up to the tree's root. The reading of the root
+// moveToRoot moves a directory that is too deep up to the tree's root. The reading of the root
 // will find it there.
-func (r *remover) shelve(dir int, name, path string) error {
+func (r *remover) moveToRoot(dir int, name, path string) error {
 	for {
-		r.shelved++
-		err := unix.Renameat2(dir, name, r.root, ".deep-"+strconv.Itoa(r.shelved), unix.RENAME_NOREPLACE)
+		r.movedToRoot++
+		err := unix.Renameat2(dir, name, r.rootFD, ".deep-"+strconv.Itoa(r.movedToRoot), unix.RENAME_NOREPLACE)
 		if !errors.Is(err, unix.EEXIST) {
 			return wrapRemove(path, err)
 		}

@@ -44,10 +44,10 @@ func (r *Runtime) Args() []string {
 // its own, so that an administrator's configuration survives a boot.
 func (r *Runtime) cniConfDir() string { return filepath.Join(r.RootDir, "cni/net.d") }
 
-// assigned returns the file that records the podCIDR that a cluster gave to this node. It is in
+// assignedCIDRFile returns the file that records the podCIDR that a cluster gave to this node. It is in
 // the directory that holds everything podd stores about a cluster. podd removes that directory
 // when it leaves the cluster.
-func (r *Runtime) assigned() string { return filepath.Join(r.RootDir, "cluster/pod-cidr") }
+func (r *Runtime) assignedCIDRFile() string { return filepath.Join(r.RootDir, "cluster/pod-cidr") }
 
 // Network returns the default pod network, with the plugins in binDir.
 func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error) {
@@ -59,7 +59,7 @@ func (r *Runtime) Network(binDir string, log *slog.Logger) (*cni.Network, error)
 		}
 	}
 	return cni.New(cni.Config{
-		Bridge: r.Bridge, Owner: r.RootDir, PodCIDR: cidr, Assigned: r.assigned(),
+		Bridge: r.Bridge, Owner: r.RootDir, PodCIDR: cidr, AssignedFile: r.assignedCIDRFile(),
 		BinDirs:  []string{binDir, "/opt/cni/bin"},
 		ConfDir:  r.cniConfDir(),
 		LeaseDir: filepath.Join(r.StateDir, "cni/leases"),
@@ -100,7 +100,7 @@ func (r *Runtime) Prepare(ctx context.Context, log *slog.Logger) (*bundle.Settin
 		return nil, err
 	}
 	// Claim before writing anything that a running runtime would read.
-	if err := instance.ClaimRuntime(instance.Runtime{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
+	if err := instance.AcquireRuntime(instance.RuntimeRecord{Dirs: dirs, Bridge: r.Bridge, PodCIDR: r.PodCIDR}); err != nil {
 		return nil, err
 	}
 	if err := settings.ClearTemp(ctx); err != nil {

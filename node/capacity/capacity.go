@@ -25,8 +25,8 @@ type Resources struct {
 	// Capacity and Allocatable have cpu, memory, ephemeral-storage, pods, and
 	// hugepages-<size> for each size.
 	Capacity, Allocatable v1.ResourceList
-	// Bounds are the limits that cgroups enforce on all pods together.
-	Bounds v1.ResourceList
+	// CgroupLimits are the limits that cgroups enforce on all pods together.
+	CgroupLimits v1.ResourceList
 	// Memory and Swap are in bytes; 0 if unknown.
 	Memory, Swap int64
 	// Kernel is the kernel's release; empty if unknown.
@@ -46,12 +46,12 @@ func Find(cfg *config.Config) (Resources, error) {
 		r.Capacity[v1.ResourceMemory] = *resource.NewQuantity(r.Memory, resource.BinarySI)
 	}
 	var disk unix.Statfs_t
-	if err := statfsAbove(cfg.RootDir, &disk); err == nil {
+	if err := statfsNearestParent(cfg.RootDir, &disk); err == nil {
 		// In decimal, because others read the amount that is left of it, which is no multiple
 		// of 1024 (kubernetes/kubernetes#137652).
 		r.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.DecimalSI)
 	}
-	for size, number := range hugepage.OfKernel(hugepage.Dir) {
+	for size, number := range hugepage.Reserved(hugepage.Dir) {
 		name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 		r.Capacity[name] = *resource.NewQuantity(size*number, resource.BinarySI)
 	}
@@ -59,25 +59,25 @@ func Find(cfg *config.Config) (Resources, error) {
 	if err := unix.Uname(&uts); err == nil {
 		r.Kernel = unix.ByteSliceToString(uts.Release[:])
 	}
-	r.Bounds = r.Capacity.DeepCopy()
+	r.CgroupLimits = r.Capacity.DeepCopy()
 	if pids := maxPIDs("/proc/sys/kernel"); pids > 0 {
-		r.Bounds[cgroup.ResourcePIDs] = *resource.NewQuantity(pids, resource.DecimalSI)
+		r.CgroupLimits[cgroup.ResourcePIDs] = *resource.NewQuantity(pids, resource.DecimalSI)
 	}
 	if cfg.EnforcePods {
-		r.Bounds = less(r.Bounds, cfg.Reserved)
+		r.CgroupLimits = less(r.CgroupLimits, cfg.Reserved)
 	}
-	return r, r.reserve(cfg)
+	return r, r.computeAllocatable(cfg)
 }
 
-// reserve subtracts the reserved resources from allocatable.
-func (r *Resources) reserve(cfg *config.Config) error {
+// computeAllocatable subtracts the reserved resources from allocatable.
+func (r *Resources) computeAllocatable(cfg *config.Config) error {
 	reserved := cfg.Reserved.DeepCopy()
 	for i := range cfg.Eviction.Thresholds {
 		t := &cfg.Eviction.Thresholds[i]
 		if t.Hard() && (t.Signal == threshold.MemoryAvailable || t.Signal == threshold.NodeFSAvailable) {
 			name := t.Signal.Resource()
 			has, sum := r.Capacity[name], reserved[name]
-			kept := t.Value.Of(has.Value())
+			kept := t.Value.QuantityOf(has.Value())
 			sum.Add(*resource.NewQuantity(kept.Value(), resource.BinarySI))
 			reserved[name] = sum
 		}
@@ -167,9 +167,9 @@ func readInt(file string) int64 {
 	return n
 }
 
-// statfsAbove queries the file system of a directory that may not exist yet, through its
+// statfsNearestParent queries the file system of a directory that may not exist yet, through its
 // nearest existing parent.
-func statfsAbove(dir string, st *unix.Statfs_t) error {
+func statfsNearestParent(dir string, st *unix.Statfs_t) error {
 	for {
 		err := unix.Statfs(dir, st)
 		if err == nil || dir == filepath.Dir(dir) {

@@ -24,7 +24,7 @@ func quantities(kv ...string) v1.ResourceList {
 
 func TestWhatPodsMayHave(t *testing.T) {
 	kept, mistakes := threshold.Parse(threshold.Settings{
-		Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}, EnforcePods: true,
+		Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}, EnforcePodAllocatable: true,
 		Soft: map[string]string{"memory.available": "5Gi"}, SoftGrace: map[string]string{"memory.available": "1m"},
 	})
 	if mistakes != nil {
@@ -44,7 +44,7 @@ func TestWhatPodsMayHave(t *testing.T) {
 		"more than there is": {config.Config{Reserved: quantities("cpu", "3")}, nil, "3 of cpu is reserved and the machine has 2"},
 	} {
 		r := Resources{Capacity: capacity, Memory: 10 << 30}
-		err := r.reserve(&c.cfg)
+		err := r.computeAllocatable(&c.cfg)
 		if c.wantError != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wantError) {
 				t.Errorf("%s: got %v, want %q", name, err, c.wantError)
@@ -77,11 +77,11 @@ func TestThisMachinesResources(t *testing.T) {
 	if a, b := resource.MustParse(has.String()), resource.MustParse(left.String()); a.Format != resource.DecimalSI || b.Format != resource.DecimalSI {
 		t.Errorf("ephemeral storage: got %s and %s, want both in decimal", has.String(), left.String())
 	}
-	cpu, pods, bounds := r.Capacity[v1.ResourceCPU], r.Capacity[v1.ResourcePods], r.Bounds[v1.ResourceCPU]
+	cpu, pods, bounds := r.Capacity[v1.ResourceCPU], r.Capacity[v1.ResourcePods], r.CgroupLimits[v1.ResourceCPU]
 	if pods.Value() != min(110, 10*cpu.Value()) || bounds.MilliValue() != cpu.MilliValue()-100 {
 		t.Errorf("got %s processors, %s pods, all of them bounded to %s", cpu.String(), pods.String(), bounds.String())
 	}
-	if pids := r.Bounds[cgroup.ResourcePIDs]; pids.Value() < 1000 || r.Kernel == "" {
+	if pids := r.CgroupLimits[cgroup.ResourcePIDs]; pids.Value() < 1000 || r.Kernel == "" {
 		t.Errorf("got %s processes, kernel %q", pids.String(), r.Kernel)
 	}
 }

@@ -45,7 +45,7 @@ func (p *Podd) cleanUp(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cannot remove everything; run podd runtime stop again after fixing this:\n%w", err)
 	}
-	return p.Found.Forget()
+	return p.Found.RemoveRecords()
 }
 
 func (p *Podd) removeNetwork(ctx context.Context) error {
@@ -81,14 +81,14 @@ func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	}
 	var errs []error
 	for _, uid := range uids {
-		errs = append(errs, removePod(ctx, mounter, trees, uid))
+		errs = append(errs, removePodVolumes(ctx, mounter, trees, uid))
 	}
 	return errors.Join(errs...)
 }
 
-// removePod first checks the pod's cgroups. If a process is left, whoever started it, the pod's
+// removePodVolumes first checks the pod's cgroups. If a process is left, whoever started it, the pod's
 // volumes are in use.
-func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tree, uid pod.UID) error {
+func removePodVolumes(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tree, uid pod.UID) error {
 	var errs []error
 	for _, tree := range trees {
 		errs = append(errs, tree.Remove(ctx, uid))
@@ -102,8 +102,8 @@ func removePod(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tr
 // removeState removes everything that podd and its runtime create in the state directory. It
 // then removes the directory, unless others have put something there.
 func (p *Podd) removeState(ctx context.Context) error {
-	errs := []error{bundle.Release(ctx, p.StateDir)}
-	for _, path := range append(bundle.Traces(p.StateDir), agentTraces(p.StateDir)...) {
+	errs := []error{bundle.ReleaseMounts(ctx, p.StateDir)}
+	for _, path := range append(bundle.StateFiles(p.StateDir), agentStateFiles(p.StateDir)...) {
 		errs = append(errs, wipe.Tree(ctx, filepath.Dir(path), filepath.Base(path)))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -123,9 +123,9 @@ func (p *Podd) removeState(ctx context.Context) error {
 	return os.Remove(p.StateDir)
 }
 
-// agentTraces returns the files that podd run creates in its state directory, including podd
+// agentStateFiles returns the files that podd run creates in its state directory, including podd
 // runtime's records and leases.
-func agentTraces(stateDir string) []string {
+func agentStateFiles(stateDir string) []string {
 	var all []string
 	for _, name := range []string{"podd.sock", "podd.sock.lock", "probes", "last-good", "objects", "cni", "runtime.json", "runtime.json.new"} {
 		all = append(all, filepath.Join(stateDir, name))

@@ -24,14 +24,14 @@ const drainSlack = time.Minute
 // podd starts no pods until release is called. endPods stops the pods that are left.
 func (p *Podd) drain(ctx context.Context, agent, runtime string) (release func()) {
 	release = func() {}
-	if pid, err := bundle.Listener(agent); err != nil || pid <= 1 {
+	if pid, err := bundle.ListenerPID(agent); err != nil || pid <= 1 {
 		return release
 	}
-	sandboxes, running, err := everything(ctx, runtime)
+	sandboxes, running, err := listAll(ctx, runtime)
 	if err != nil || len(sandboxes) == 0 {
 		return release // endPods reports the error
 	}
-	tell(p.Out, len(sandboxes), running)
+	printStopping(p.Out, len(sandboxes), running)
 	ctx, cancel := context.WithCancel(ctx)
 	drained := make(chan error, 1)
 	go func() { drained <- askToDrain(ctx, agent) }()
@@ -61,7 +61,7 @@ func (p *Podd) awaitDrain(ctx context.Context, drained <-chan error, runtime str
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if left, running, err := client.Everybodys(ctx); err == nil && len(left) < least {
+		if left, running, err := client.ListAll(ctx); err == nil && len(left) < least {
 			least, moved = len(left), time.Now()
 			fmt.Fprintf(p.Out, "%d of %s left, %s running\n", len(left), count(all, "pod"), count(len(running), "container"))
 		}
@@ -108,7 +108,7 @@ func askToDrain(ctx context.Context, socket string) error {
 }
 
 // longest returns the longest grace period.
-func longest(running []cri.Held) time.Duration {
+func longest(running []cri.StopTarget) time.Duration {
 	var all time.Duration
 	for _, c := range running {
 		all = max(all, c.GracePeriod)

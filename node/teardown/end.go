@@ -23,14 +23,14 @@ import (
 	"podd/cri/spec"
 )
 
-// reviveLimit is how long a runtime may take to start. It first loads all its containers, which
+// runtimeStartTimeout is how long a runtime may take to start. It first loads all its containers, which
 // takes half a minute on a full machine.
-const reviveLimit = 2 * time.Minute
+const runtimeStartTimeout = 2 * time.Minute
 
-// reviveForPods starts the runtime once more if it is gone and has left pods behind. Only the
+// restartRuntimeForPods starts the runtime once more if it is gone and has left pods behind. Only the
 // runtime knows all their resources (network, mounts, tasks, its own records).
-func (p *Podd) reviveForPods(ctx context.Context) error {
-	if _, err := bundle.Listener(bundle.Socket(p.StateDir)); err == nil {
+func (p *Podd) restartRuntimeForPods(ctx context.Context) error {
+	if _, err := bundle.ListenerPID(bundle.Socket(p.StateDir)); err == nil {
 		return nil
 	}
 	mounts, err := mountsBelow(p.StateDir)
@@ -42,7 +42,7 @@ func (p *Podd) reviveForPods(ctx context.Context) error {
 		return fmt.Errorf("find podd's own binary: %w", err)
 	}
 	fmt.Fprintln(p.Out, "the container runtime is gone and left pods behind: starting it again to end them")
-	ctx, cancel := context.WithTimeoutCause(ctx, reviveLimit, fmt.Errorf("it is not ready after %v", reviveLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, runtimeStartTimeout, fmt.Errorf("it is not ready after %v", runtimeStartTimeout))
 	defer cancel()
 	ctx, settle := context.WithCancelCause(ctx)
 	supervisor := bundle.NewSupervisor(bundle.SupervisorConfig{
@@ -57,13 +57,13 @@ func (p *Podd) reviveForPods(ctx context.Context) error {
 	return nil
 }
 
-// errReady ends reviveForPods successfully.
+// errReady ends restartRuntimeForPods successfully.
 var errReady = errors.New("the container runtime is ready")
 
-// keptBySystemd returns an error if systemd would restart the process that listens on a socket
+// restartedBySystemd returns an error if systemd would restart the process that listens on a socket
 // while podd removes the process's network and mounts.
-func keptBySystemd(socket string) error {
-	pid, err := bundle.Listener(socket)
+func restartedBySystemd(socket string) error {
+	pid, err := bundle.ListenerPID(socket)
 	if err != nil || pid <= 1 {
 		return nil
 	}
@@ -89,7 +89,7 @@ func unitOf(groups string) string {
 
 // endListener terminates the process that listens on a socket, with SIGTERM.
 func (p *Podd) endListener(ctx context.Context, socket, what string) error {
-	pid, err := bundle.Listener(socket)
+	pid, err := bundle.ListenerPID(socket)
 	if err != nil || pid <= 1 || pid == os.Getpid() {
 		return nil
 	}
@@ -116,14 +116,14 @@ func (p *Podd) endListener(ctx context.Context, socket, what string) error {
 // period.
 const callLimit = time.Minute
 
-// everything returns all sandboxes and running containers of the runtime, whoever created them.
-func everything(ctx context.Context, socket string) (sandboxes []cri.Held, running []cri.Held, err error) {
+// listAll returns all sandboxes and running containers of the runtime, whoever created them.
+func listAll(ctx context.Context, socket string) (sandboxes []cri.StopTarget, running []cri.StopTarget, err error) {
 	runtime, conn, err := connect(socket)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer conn.Close()
-	return runtime.Everybodys(ctx)
+	return runtime.ListAll(ctx)
 }
 
 func connect(socket string) (*cri.Client, *cri.Conn, error) {
@@ -147,21 +147,21 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 		return err
 	}
 	defer conn.Close()
-	sandboxes, running, err := runtime.Everybodys(ctx)
+	sandboxes, running, err := runtime.ListAll(ctx)
 	if err != nil || len(sandboxes) == 0 {
 		return err
 	}
-	tell(out, len(sandboxes), running)
+	printStopping(out, len(sandboxes), running)
 	all := len(sandboxes)
 	for {
 		before := len(sandboxes) + len(running)
-		stopProgress := tellProgress(ctx, runtime, all, out)
+		stopProgress := printProgress(ctx, runtime, all, out)
 		ended := endAll(ctx, runtime, sandboxes, running)
 		stopProgress()
 		if ended == nil || ctx.Err() != nil {
 			return ended
 		}
-		if sandboxes, running, err = runtime.Everybodys(ctx); err != nil {
+		if sandboxes, running, err = runtime.ListAll(ctx); err != nil {
 			return errors.Join(ended, err)
 		}
 		if len(sandboxes)+len(running) >= before {
@@ -171,8 +171,8 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 	}
 }
 
-// tellProgress prints how many pods have ended, until stop is called.
-func tellProgress(ctx context.Context, runtime *cri.Client, all int, out io.Writer) (stop func()) {
+// printProgress prints how many pods have ended, until stop is called.
+func printProgress(ctx context.Context, runtime *cri.Client, all int, out io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var told sync.WaitGroup
 	told.Go(func() {
@@ -184,7 +184,7 @@ func tellProgress(ctx context.Context, runtime *cri.Client, all int, out io.Writ
 				return
 			case <-tick.C:
 			}
-			if left, running, err := runtime.Everybodys(ctx); err == nil {
+			if left, running, err := runtime.ListAll(ctx); err == nil {
 				fmt.Fprintf(out, "%d of %s left, %s running\n", len(left), count(all, "pod"), count(len(running), "container"))
 			}
 		}
@@ -200,13 +200,13 @@ func firstLine(err error) string {
 
 // endAll stops containers, and then removes the sandboxes that have no running container left.
 // A container that does not stop does not keep others from being stopped.
-func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.Held) error {
+func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.StopTarget) error {
 	var mu sync.Mutex
 	var errs []error
 	runs := map[string]bool{} // by sandbox
-	each := func(items []cri.Held, end func(cri.Held) error) {
+	each := func(items []cri.StopTarget, end func(cri.StopTarget) error) {
 		var group errgroup.Group
-		group.SetLimit(maxEnding)
+		group.SetLimit(maxParallelStops)
 		for _, item := range items {
 			group.Go(func() error {
 				if err := end(item); err != nil {
@@ -221,14 +221,14 @@ func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.H
 		_ = group.Wait() // the errors are in errs
 	}
 	// Stop these first: stopping a sandbox would kill them.
-	each(running, func(c cri.Held) error {
+	each(running, func(c cri.StopTarget) error {
 		if err := runtime.StopContainer(ctx, c.ID, c.GracePeriod); err != nil {
 			return fmt.Errorf("pod %s, container %s: %w", c.Pod, c.Container, err)
 		}
 		return nil
 	})
-	sandboxes = slices.DeleteFunc(slices.Clone(sandboxes), func(b cri.Held) bool { return runs[b.ID] })
-	each(sandboxes, func(b cri.Held) error {
+	sandboxes = slices.DeleteFunc(slices.Clone(sandboxes), func(b cri.StopTarget) bool { return runs[b.ID] })
+	each(sandboxes, func(b cri.StopTarget) error {
 		if err := runtime.StopSandbox(ctx, b.ID); err != nil {
 			return fmt.Errorf("pod %s: %w", b.Pod, err)
 		}
@@ -240,12 +240,12 @@ func endAll(ctx context.Context, runtime *cri.Client, sandboxes, running []cri.H
 	return errors.Join(errs...)
 }
 
-// maxEnding bounds the goroutines that wait for something to stop. Package cri bounds the
+// maxParallelStops bounds the goroutines that wait for something to stop. Package cri bounds the
 // calls.
-const maxEnding = 4096
+const maxParallelStops = 4096
 
-// tell prints what is about to be stopped, and how long that may take.
-func tell(out io.Writer, pods int, running []cri.Held) {
+// printStopping prints what is about to be stopped, and how long that may take.
+func printStopping(out io.Writer, pods int, running []cri.StopTarget) {
 	fmt.Fprintf(out, "ending %s", count(pods, "pod"))
 	if len(running) > 0 {
 		fmt.Fprintf(out, " (%s running, which may take %v)", count(len(running), "container"), longest(running))

@@ -19,7 +19,7 @@ type Podd struct {
 	// Runtime holds the directories and the network that podd recorded.
 	bundled.Runtime
 	// Found is what podd recorded about itself.
-	Found instance.Found
+	Found instance.Instance
 	// CgroupRoot is the cgroup above those of the pods.
 	CgroupRoot string
 	// Out receives progress messages.
@@ -33,11 +33,11 @@ type Podd struct {
 func (p *Podd) End(ctx context.Context) error {
 	agent, runtime := filepath.Join(p.StateDir, "podd.sock"), bundle.Socket(p.StateDir)
 	for _, socket := range []string{agent, runtime} {
-		if err := keptBySystemd(socket); err != nil {
+		if err := restartedBySystemd(socket); err != nil {
 			return err
 		}
 	}
-	if err := p.knownUsers(agent, runtime); err != nil {
+	if err := p.rejectOtherUsers(agent, runtime); err != nil {
 		return err
 	}
 	release := func() {}
@@ -63,10 +63,10 @@ func (p *Podd) End(ctx context.Context) error {
 
 // endRuntime ends all pods and then their runtime.
 func (p *Podd) endRuntime(ctx context.Context, socket string) error {
-	if err := p.reviveForPods(ctx); err != nil {
+	if err := p.restartRuntimeForPods(ctx); err != nil {
 		return err
 	}
-	if _, err := bundle.Listener(socket); err == nil {
+	if _, err := bundle.ListenerPID(socket); err == nil {
 		if err := endPods(ctx, socket, p.Out); err != nil {
 			return err
 		}
@@ -74,15 +74,15 @@ func (p *Podd) endRuntime(ctx context.Context, socket string) error {
 	return p.endListener(ctx, socket, "the container runtime")
 }
 
-// knownUsers returns an error if a process that End would not stop uses the directories: pods
+// rejectOtherUsers returns an error if a process that End would not stop uses the directories: pods
 // would lose volumes that are in use.
-func (p *Podd) knownUsers(agentSocket, runtimeSocket string) error {
-	agent, runtime, err := p.Found.Users()
+func (p *Podd) rejectOtherUsers(agentSocket, runtimeSocket string) error {
+	agent, runtime, err := p.Found.LockHolders()
 	if err != nil {
 		return err
 	}
-	agentListens, noAgent := bundle.Listener(agentSocket)
-	runtimeListens, noRuntime := bundle.Listener(runtimeSocket)
+	agentListens, noAgent := bundle.ListenerPID(agentSocket)
+	runtimeListens, noRuntime := bundle.ListenerPID(runtimeSocket)
 	switch {
 	case agent != 0 && (noAgent != nil || agentListens != agent):
 		return fmt.Errorf("%s is in use by a podd (process %d) that does not listen on %s; end it first", p.RootDir, agent, agentSocket)

@@ -39,8 +39,8 @@ type Input struct {
 	// Unseen are volumes of Bound that may still appear, because not all sources have
 	// been read.
 	Unseen map[string]bool
-	// Node has the labels of the node; with nil, every volume matches.
-	Node map[string]string
+	// NodeLabels has the labels of the node; with nil, every volume matches.
+	NodeLabels map[string]string
 }
 
 // Result is the result of Bind.
@@ -62,8 +62,8 @@ type ClaimState struct {
 	// Message says why the claim is not bound, or why its volume cannot be used on this
 	// node; empty otherwise.
 	Message string
-	// Elsewhere says that the claim is bound to a volume that this node cannot access.
-	Elsewhere bool
+	// NodeMismatch says that the claim is bound to a volume that this node cannot access.
+	NodeMismatch bool
 }
 
 // VolumeState is the state of a volume.
@@ -85,13 +85,13 @@ func Bind(in Input) Result {
 	for _, c := range in.Claims {
 		b.claims[c.ref().Key] = c
 	}
-	b.keep()
+	b.retainBindings()
 	order := slices.SortedFunc(maps.Keys(b.claims), func(a, b Key) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	b.each(order, b.named)
-	b.each(order, b.reserved)
-	b.each(order, b.best)
+	b.bindEach(order, b.findNamed)
+	b.bindEach(order, b.findReserved)
+	b.bindEach(order, b.findBest)
 	for _, v := range in.Volumes {
 		b.Volumes[v.Name] = b.stateOf(v)
 	}
@@ -106,8 +106,8 @@ type binder struct {
 	Result
 }
 
-// keep keeps the existing bindings.
-func (b *binder) keep() {
+// retainBindings keeps the existing bindings.
+func (b *binder) retainBindings() {
 	for _, name := range slices.Sorted(maps.Keys(b.in.Bound)) {
 		ref := b.in.Bound[name]
 		volume, claim := b.volumes[name], b.claims[ref.Key]
@@ -130,8 +130,8 @@ func (b *binder) keep() {
 	}
 }
 
-// each calls look for each claim that is not bound, and binds it to the volume found.
-func (b *binder) each(order []Key, look func(Claim) (*v1.PersistentVolume, string)) {
+// bindEach calls look for each claim that is not bound, and binds it to the volume found.
+func (b *binder) bindEach(order []Key, look func(Claim) (*v1.PersistentVolume, string)) {
 	for _, key := range order {
 		if state, said := b.Claims[key]; said && state.Phase != v1.ClaimPending {
 			continue
@@ -148,8 +148,8 @@ func (b *binder) each(order []Key, look func(Claim) (*v1.PersistentVolume, strin
 
 func (b *binder) bind(c Claim, v *v1.PersistentVolume) {
 	state := ClaimState{Phase: v1.ClaimBound, VolumeName: v.Name, Volume: v}
-	if err := CheckNode(v, b.in.Node); err != nil {
-		state.Elsewhere, state.Message = true, err.Error()
+	if err := CheckNode(v, b.in.NodeLabels); err != nil {
+		state.NodeMismatch, state.Message = true, err.Error()
 	}
 	b.Claims[c.ref().Key], b.Bound[v.Name] = state, c.ref()
 }

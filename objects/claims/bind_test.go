@@ -113,7 +113,7 @@ func TestAClaimFindsItsVolume(t *testing.T) {
 			"no matching NodeSelectorTerms: the volume's nodeAffinity is for another node"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Bind(Input{Volumes: tc.volumes, Claims: []Claim{tc.claim}, Node: map[string]string{v1.LabelHostname: "n1"}})
+			r := Bind(Input{Volumes: tc.volumes, Claims: []Claim{tc.claim}, NodeLabels: map[string]string{v1.LabelHostname: "n1"}})
 			got := r.Claims[Key{"shop", "c"}]
 			if got.VolumeName != tc.want || !strings.Contains(got.Message, tc.why) || (got.Phase == v1.ClaimBound) != (tc.want != "") {
 				t.Errorf("got %+v, want %q, %q", got, tc.want, tc.why)
@@ -127,12 +127,12 @@ func TestAClaimFindsItsVolume(t *testing.T) {
 
 func TestANamedVolumeOfAnotherNodeIsBoundWithAMessage(t *testing.T) {
 	r := Bind(Input{Volumes: []*v1.PersistentVolume{volume("a", "1Gi", on("n2"))}, Claims: []Claim{claim("c", "1Gi", wants("a"))},
-		Node: map[string]string{v1.LabelHostname: "n1"}})
+		NodeLabels: map[string]string{v1.LabelHostname: "n1"}})
 	got := r.Claims[Key{"shop", "c"}]
-	if got.Phase != v1.ClaimBound || !got.Elsewhere || !strings.HasPrefix(got.Message, "no matching NodeSelectorTerms") {
+	if got.Phase != v1.ClaimBound || !got.NodeMismatch || !strings.HasPrefix(got.Message, "no matching NodeSelectorTerms") {
 		t.Errorf("got %+v", got)
 	}
-	if got := Bind(Input{Volumes: []*v1.PersistentVolume{volume("a", "1Gi", on("n2"))}, Claims: []Claim{claim("c", "1Gi")}}); got.Claims[Key{"shop", "c"}].Elsewhere {
+	if got := Bind(Input{Volumes: []*v1.PersistentVolume{volume("a", "1Gi", on("n2"))}, Claims: []Claim{claim("c", "1Gi")}}); got.Claims[Key{"shop", "c"}].NodeMismatch {
 		t.Error("without the node's labels, a volume must match")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// named returns the volume that a claim names.
-func (b *binder) named(c Claim) (*v1.PersistentVolume, string) {
+// findNamed returns the volume that a claim names.
+func (b *binder) findNamed(c Claim) (*v1.PersistentVolume, string) {
 	name := c.Spec.VolumeName
 	if name == "" {
 		return nil, ""
@@ -23,45 +23,45 @@ func (b *binder) named(c Claim) (*v1.PersistentVolume, string) {
 	if v == nil {
 		return nil, notFound(name)
 	}
-	if holder := b.holder(v, c); holder != "" {
+	if holder := b.otherHolder(v, c); holder != "" {
 		return nil, fmt.Sprintf("volume %q already bound to a different claim (%s)", name, holder)
 	}
 	if v.Spec.ClaimRef == nil { // if both name each other, nothing else is checked
-		if why := unfit(v, c); why != "" {
+		if why := mismatch(v, c); why != "" {
 			return nil, fmt.Sprintf("Cannot bind to requested volume %q: %s", name, why)
 		}
 	}
 	return v, ""
 }
 
-// reserved returns the volume that names the claim.
-func (b *binder) reserved(c Claim) (*v1.PersistentVolume, string) {
+// findReserved returns the volume that names the claim.
+func (b *binder) findReserved(c Claim) (*v1.PersistentVolume, string) {
 	if c.Spec.VolumeName != "" {
 		return nil, ""
 	}
 	for _, v := range b.candidates() {
-		if reservedFor(v, c.ref().Key) && b.holder(v, c) == "" && unfit(v, c) == "" {
+		if reservedFor(v, c.ref().Key) && b.otherHolder(v, c) == "" && mismatch(v, c) == "" {
 			return v, ""
 		}
 	}
 	return nil, ""
 }
 
-// best returns the best available volume, or says why there is none.
-func (b *binder) best(c Claim) (*v1.PersistentVolume, string) {
+// findBest returns the best available volume, or says why there is none.
+func (b *binder) findBest(c Claim) (*v1.PersistentVolume, string) {
 	if c.Spec.VolumeName != "" {
 		return nil, ""
 	}
 	var whys []string
 	for _, v := range b.candidates() {
-		why := unfit(v, c)
-		if holder := b.holder(v, c); holder != "" {
+		why := mismatch(v, c)
+		if holder := b.otherHolder(v, c); holder != "" {
 			why = "already bound to a different claim (" + holder + ")"
 		}
-		if why == "" && !selects(c, v) {
+		if why == "" && !selectorMatches(c, v) {
 			why = "its labels do not match the selector"
 		}
-		if err := CheckNode(v, b.in.Node); why == "" && err != nil {
+		if err := CheckNode(v, b.in.NodeLabels); why == "" && err != nil {
 			why = err.Error()
 		}
 		if why == "" {
@@ -69,12 +69,12 @@ func (b *binder) best(c Claim) (*v1.PersistentVolume, string) {
 		}
 		whys = append(whys, fmt.Sprintf("volume %q: %s", v.Name, why))
 	}
-	return nil, none(c, whys)
+	return nil, noVolumeMessage(c, whys)
 }
 
-// none returns the PV controller's message for a claim without a volume, followed by the
+// noVolumeMessage returns the PV controller's message for a claim without a volume, followed by the
 // reasons.
-func none(c Claim, whys []string) string {
+func noVolumeMessage(c Claim, whys []string) string {
 	text := "no persistent volumes available for this claim and no storage class is set"
 	if class := classOf(c.Annotations, c.Spec.StorageClassName); class != "" {
 		text = fmt.Sprintf("no persistent volumes available for this claim, and nothing provisions volumes of storage class %q here", class)
@@ -102,8 +102,8 @@ func (b *binder) candidates() []*v1.PersistentVolume {
 	return b.sorted
 }
 
-// holder returns the other claim that a volume is bound to or reserved for; "" if none.
-func (b *binder) holder(v *v1.PersistentVolume, c Claim) string {
+// otherHolder returns the other claim that a volume is bound to or reserved for; "" if none.
+func (b *binder) otherHolder(v *v1.PersistentVolume, c Claim) string {
 	if ref, taken := b.Bound[v.Name]; taken && ref != c.ref() {
 		return ref.Namespace + "/" + ref.Name
 	}
@@ -118,8 +118,8 @@ func reservedFor(v *v1.PersistentVolume, key Key) bool {
 	return to != nil && to.Name == key.Name && to.Namespace == key.Namespace
 }
 
-// unfit says, in the PV controller's words, why a volume does not satisfy a claim.
-func unfit(v *v1.PersistentVolume, c Claim) string {
+// mismatch says, in the PV controller's words, why a volume does not satisfy a claim.
+func mismatch(v *v1.PersistentVolume, c Claim) string {
 	wanted, has := c.Spec.Resources.Requests[v1.ResourceStorage], v.Spec.Capacity[v1.ResourceStorage]
 	switch {
 	case has.Cmp(wanted) < 0:
@@ -128,7 +128,7 @@ func unfit(v *v1.PersistentVolume, c Claim) string {
 		return "storageClassName does not match"
 	case value(v.Spec.VolumeAttributesClassName) != value(c.Spec.VolumeAttributesClassName):
 		return "volumeAttributesClassName does not match"
-	case mode(v.Spec.VolumeMode) != mode(c.Spec.VolumeMode):
+	case volumeModeOf(v.Spec.VolumeMode) != volumeModeOf(c.Spec.VolumeMode):
 		return "incompatible volumeMode"
 	}
 	for _, m := range c.Spec.AccessModes {
@@ -154,14 +154,14 @@ func value(s *string) string {
 	return *s
 }
 
-func mode(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
+func volumeModeOf(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
 	if m == nil {
 		return v1.PersistentVolumeFilesystem
 	}
 	return *m
 }
 
-func selects(c Claim, v *v1.PersistentVolume) bool {
+func selectorMatches(c Claim, v *v1.PersistentVolume) bool {
 	if c.Spec.Selector == nil {
 		return true
 	}
@@ -169,8 +169,8 @@ func selects(c Claim, v *v1.PersistentVolume) bool {
 	return err == nil && selector.Matches(labels.Set(v.Labels))
 }
 
-// errElsewhere is upstream's message, followed by its meaning.
-var errElsewhere = errors.New("no matching NodeSelectorTerms: the volume's nodeAffinity is for another node")
+// errNodeMismatch is upstream's message, followed by its meaning.
+var errNodeMismatch = errors.New("no matching NodeSelectorTerms: the volume's nodeAffinity is for another node")
 
 // CheckNode says, in upstream's words, why a volume cannot be used on the node with these
 // labels; nil labels match every volume.
@@ -184,7 +184,7 @@ func CheckNode(v *v1.PersistentVolume, node map[string]string) error {
 		return err
 	}
 	if !terms.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node[v1.LabelHostname], Labels: node}}) {
-		return errElsewhere
+		return errNodeMismatch
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestANodeWithoutAnApiserverSaysSo(t *testing.T) {
 func TestWithoutAClusterEveryRequestForOneFails(t *testing.T) {
 	var c Cluster = noCluster{}
 	for what, request := range map[string]func() error{
-		"an attachment": func() error { _, err := c.Attached(t.Context(), unique, "csi-1"); return err },
+		"an attachment": func() error { _, err := c.WaitForAttach(t.Context(), unique, "csi-1"); return err },
 		"a token":       func() error { _, _, err := c.Token(t.Context(), aPod("a"), nil); return err },
 		"a claim":       func() error { _, err := c.Claim(t.Context(), "shop", "data"); return err },
 		"a volume":      func() error { _, err := c.PersistentVolume(t.Context(), "pv"); return err },

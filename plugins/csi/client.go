@@ -33,20 +33,20 @@ func connect(path string) (*grpc.ClientConn, error) { return pluginconn.Dial(pat
 // session is a connection to a driver for a few calls about one volume. Sessions are
 // rare, and a connection that is not kept needs no handling of driver restarts.
 type session struct {
-	node  csipb.NodeClient
-	conn  *grpc.ClientConn
-	can   map[csipb.NodeServiceCapability_RPC_Type]bool
-	count func(method string, started time.Time, err error)
+	node         csipb.NodeClient
+	conn         *grpc.ClientConn
+	capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
+	count        func(method string, started time.Time, err error)
 }
 
-// open opens a session and gets the driver's capabilities.
-func (v *Volumes) open(ctx context.Context, d *driver) (*session, error) {
+// openSession opens a session and gets the driver's capabilities.
+func (v *Volumes) openSession(ctx context.Context, d *driver) (*session, error) {
 	conn, err := connect(d.endpoint)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{
-		node: csipb.NewNodeClient(conn), conn: conn, can: map[csipb.NodeServiceCapability_RPC_Type]bool{},
+		node: csipb.NewNodeClient(conn), conn: conn, capabilities: map[csipb.NodeServiceCapability_RPC_Type]bool{},
 		count: func(method string, started time.Time, err error) { v.metrics.observe(d.name, method, started, err) },
 	}
 	response, err := call(ctx, s, s.node.NodeGetCapabilities, &csipb.NodeGetCapabilitiesRequest{})
@@ -55,7 +55,7 @@ func (v *Volumes) open(ctx context.Context, d *driver) (*session, error) {
 		return nil, err
 	}
 	for _, c := range response.GetCapabilities() {
-		s.can[c.GetRpc().GetType()] = true
+		s.capabilities[c.GetRpc().GetType()] = true
 	}
 	return s, nil
 }
@@ -94,7 +94,7 @@ func redacted(err error, secrets map[string]string) error {
 
 // truncated returns a driver's message as valid UTF-8 of bounded length.
 func truncated(message string) string {
-	return strings.ToValidUTF8(text.Cut(message, maxMessage), "�")
+	return strings.ToValidUTF8(text.Truncate(message, maxMessage), "�")
 }
 
 // masked returns a text with the values masked, both as they are and in base64.
@@ -116,10 +116,10 @@ func masked(text string, secrets map[string]string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// final says whether the operation is certainly no longer in progress because the driver
+// isFinalError says whether the operation is certainly no longer in progress because the driver
 // has rejected it (upstream's isFinalError, which follows the CSI and gRPC
 // specifications).
-func final(err error) bool {
+func isFinalError(err error) bool {
 	switch code, called := codeOf(err); code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
 		return false

@@ -128,11 +128,11 @@ func TestWhichAnswersEndAnOperation(t *testing.T) {
 		case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
 			want = false
 		}
-		if got := final(redacted(status.Error(code, "no"), nil)); got != want {
+		if got := isFinalError(redacted(status.Error(code, "no"), nil)); got != want {
 			t.Errorf("%v: got %t, want %t", code, got, want)
 		}
 	}
-	if err := redacted(io.ErrUnexpectedEOF, nil); final(err) || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("an error that is no answer: got %v, and that it is final is %t", err, final(err))
+	if err := redacted(io.ErrUnexpectedEOF, nil); isFinalError(err) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("an error that is no answer: got %v, and that it is final is %t", err, isFinalError(err))
 	}
 }

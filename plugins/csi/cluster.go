@@ -19,15 +19,15 @@ import (
 
 // Cluster does what only a cluster can do for the volumes of its pods.
 type Cluster interface {
-	// InUse says that Volumes.InUse has changed. It must not block.
-	InUse()
-	// Attached blocks until a volume that is in use is attached to this node, or ctx ends,
+	// InUseChanged says that Volumes.InUseChanged has changed. It must not block.
+	InUseChanged()
+	// WaitForAttach blocks until a volume that is in use is attached to this node, or ctx ends,
 	// and returns the metadata of its VolumeAttachment, of that name.
-	Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error)
+	WaitForAttach(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error)
 	// Token blocks until there is a token of the pod's service account, or ctx ends, or the
 	// apiserver refuses it.
 	Token(ctx context.Context, p *v1.Pod, s *v1.ServiceAccountTokenProjection) (token string, expires metav1.Time, err error)
-	Claims
+	ClaimClient
 	// DriversChanged says that Volumes.Registered has changed. It must not block.
 	DriversChanged()
 }
@@ -38,38 +38,38 @@ var NoCluster Cluster = noCluster{}
 
 type noCluster struct{}
 
-func (noCluster) InUse() {}
+func (noCluster) InUseChanged() {}
 
-func (noCluster) Attached(context.Context, v1.UniqueVolumeName, string) (map[string]string, error) {
-	return nil, errAlone
+func (noCluster) WaitForAttach(context.Context, v1.UniqueVolumeName, string) (map[string]string, error) {
+	return nil, errNoCluster
 }
 
 func (noCluster) Token(context.Context, *v1.Pod, *v1.ServiceAccountTokenProjection) (string, metav1.Time, error) {
-	return "", metav1.Time{}, errAlone
+	return "", metav1.Time{}, errNoCluster
 }
 
 func (noCluster) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
-	return nil, errAlone
+	return nil, errNoCluster
 }
 
 func (noCluster) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
-	return nil, errAlone
+	return nil, errNoCluster
 }
 
 func (noCluster) PatchClaim(context.Context, *v1.PersistentVolumeClaim, *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
-	return nil, errAlone
+	return nil, errNoCluster
 }
 
 func (noCluster) DriversChanged() {}
 
-var errAlone = fmt.Errorf("this node has no apiserver: %w", pod.ErrUnavailable)
+var errNoCluster = fmt.Errorf("this node has no apiserver: %w", pod.ErrUnavailable)
 
-// unique is upstream's name of a volume in the status of a Node.
-func (r *record) unique() v1.UniqueVolumeName {
+// uniqueVolumeName is upstream's name of a volume in the status of a Node.
+func (r *record) uniqueVolumeName() v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(pluginName + "/" + r.key())
 }
 
-// InUse returns the attached volumes that are mounted, may be, or are about to be: the
+// InUseChanged returns the attached volumes that are mounted, may be, or are about to be: the
 // cluster must not detach them. The result is sorted.
 func (v *Volumes) InUse() []v1.UniqueVolumeName {
 	v.mu.Lock()
@@ -77,14 +77,14 @@ func (v *Volumes) InUse() []v1.UniqueVolumeName {
 	return slices.Sorted(maps.Keys(v.inUse))
 }
 
-// use says that the directory of a pod's volume or of a staged volume needs an attached
+// markInUse says that the directory of a pod's volume or of a staged volume needs an attached
 // volume.
-func (v *Volumes) use(r *record, dir string) {
+func (v *Volumes) markInUse(r *record, dir string) {
 	if !r.Attached {
 		return
 	}
 	v.mu.Lock()
-	name := r.unique()
+	name := r.uniqueVolumeName()
 	news := v.inUse[name] == nil
 	if news {
 		v.inUse[name] = map[string]bool{}
@@ -92,14 +92,14 @@ func (v *Volumes) use(r *record, dir string) {
 	v.inUse[name][dir] = true
 	v.mu.Unlock()
 	if news {
-		v.cluster.InUse()
+		v.cluster.InUseChanged()
 	}
 }
 
-// unuse undoes use, once the directory's record is gone.
-func (v *Volumes) unuse(r *record, dir string) {
+// unmarkInUse undoes use, once the directory's record is gone.
+func (v *Volumes) unmarkInUse(r *record, dir string) {
 	v.mu.Lock()
-	name := r.unique()
+	name := r.uniqueVolumeName()
 	delete(v.inUse[name], dir)
 	news := v.inUse[name] != nil && len(v.inUse[name]) == 0
 	if news {
@@ -107,67 +107,67 @@ func (v *Volumes) unuse(r *record, dir string) {
 	}
 	v.mu.Unlock()
 	if news {
-		v.cluster.InUse()
+		v.cluster.InUseChanged()
 	}
 }
 
 // loadInUse finds the volumes that an earlier podd has used.
 func (v *Volumes) loadInUse() {
-	for _, pattern := range append(v.stagedRecords("*"), filepath.Join(v.root, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile)) {
+	for _, pattern := range append(v.stagedRecordPatterns("*"), filepath.Join(v.root, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile)) {
 		files, _ := filepath.Glob(pattern) // fails only for a bad pattern
 		for _, file := range files {
 			if r, err := readRecord(filepath.Dir(file)); err == nil {
-				v.use(r, filepath.Dir(file))
+				v.markInUse(r, filepath.Dir(file))
 			}
 		}
 	}
 }
 
-// attach gets from the cluster what the volume needs: tokens, and its attachment. It waits
+// awaitCluster gets from the cluster what the volume needs: tokens, and its attachment. It waits
 // for the attachment without the volume's lock, so that other pods' volumes can be
 // unpublished meanwhile.
-func (v *Volumes) attach(ctx context.Context, p *plan, again bool) error {
+func (v *Volumes) awaitCluster(ctx context.Context, p *plan, again bool) error {
 	if err := v.getTokens(ctx, p); err != nil || !p.Attached {
 		return err
 	}
 	if !again { // then there is a record
-		if err := v.announce(ctx, p); err != nil {
+		if err := v.recordInUse(ctx, p); err != nil {
 			return err
 		}
 	}
-	metadata, err := v.cluster.Attached(ctx, p.unique(), p.AttachmentID)
+	metadata, err := v.cluster.WaitForAttach(ctx, p.uniqueVolumeName(), p.AttachmentID)
 	p.publishContext = metadata
 	if errors.Is(err, pod.ErrAttachLimit) {
-		return v.full(ctx, p, err)
+		return v.reportAttachLimit(ctx, p, err)
 	}
 	return err
 }
 
-// full tells the cluster how many volumes the node has room for, before the cluster hears
+// reportAttachLimit tells the cluster how many volumes the node has room for, before the cluster hears
 // that this one is too many and looks for another node (KEP-4876). As upstream, it does so
 // only for drivers with a limit that changes: for other drivers it drops the class of the
 // error, and the pod waits.
-func (v *Volumes) full(ctx context.Context, p *plan, err error) error {
+func (v *Volumes) reportAttachLimit(ctx context.Context, p *plan, err error) error {
 	if !p.limitChanges {
 		return errors.New(err.Error())
 	}
-	if again := v.Refresh(context.WithoutCancel(ctx), p.driver); again != nil {
+	if again := v.RefreshAttachLimit(context.WithoutCancel(ctx), p.driver); again != nil {
 		v.log.Warn("cannot ask a CSI driver how many volumes can be attached", "driver", p.driver, "error", again)
 	}
 	return err
 }
 
-// announce records that the volume is in use, so that TearDown undoes it.
-func (v *Volumes) announce(ctx context.Context, p *plan) error {
+// recordInUse records that the volume is in use, so that TearDown undoes it.
+func (v *Volumes) recordInUse(ctx context.Context, p *plan) error {
 	unlock, err := v.locks.Lock(ctx, p.key())
 	if err != nil {
 		return fmt.Errorf("another call for the volume is still in progress: %w", err)
 	}
 	defer unlock()
-	if err := p.begin(v.boot); err != nil {
+	if err := p.recordUser(v.boot); err != nil {
 		return err
 	}
-	v.use(p.record, p.dir)
+	v.markInUse(p.record, p.dir)
 	return nil
 }
 
@@ -208,9 +208,9 @@ func (v *Volumes) getTokens(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// needsCluster applies those settings of a CSIDriver that only a cluster can fulfil.
+// configureCluster applies those settings of a CSIDriver that only a cluster can fulfil.
 // Without the object, persistent volumes must be attached, as upstream.
-func (p *plan) needsCluster(doc *storagev1.CSIDriver) {
+func (p *plan) configureCluster(doc *storagev1.CSIDriver) {
 	p.Attached = p.persistent() && (doc == nil || doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired)
 	if doc != nil {
 		p.limitChanges = doc.Spec.NodeAllocatableUpdatePeriodSeconds != nil

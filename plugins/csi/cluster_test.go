@@ -61,7 +61,7 @@ func (c *testCluster) has(v pod.CSIVolume) {
 	c.claim, c.volume = v.Claim, v.Persistent
 }
 
-func (c *testCluster) InUse() {
+func (c *testCluster) InUseChanged() {
 	if c.volumes == nil { // New has found what an earlier podd has used
 		return
 	}
@@ -87,7 +87,7 @@ func (c *testCluster) DriversChanged() {
 	c.changes++
 }
 
-func (c *testCluster) Attached(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
+func (c *testCluster) WaitForAttach(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
 	c.mu.Lock()
 	c.asked = append(c.asked, string(volume)+" "+attachment)
 	full := c.full
@@ -241,7 +241,7 @@ func TestADriversLimitIsReadAgain(t *testing.T) {
 		f.mu.Lock()
 		f.limit, f.nodeID = limit, "elsewhere"
 		f.mu.Unlock()
-		return n.Refresh(t.Context(), driverName)
+		return n.RefreshAttachLimit(t.Context(), driverName)
 	}
 	for i, limit := range []int64{5, 5, 2} {
 		if err := refresh(limit); err != nil {
@@ -257,7 +257,7 @@ func TestADriversLimitIsReadAgain(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	n.wantLimit(2)
-	if err := n.Refresh(t.Context(), "nobody"); err != nil {
+	if err := n.RefreshAttachLimit(t.Context(), "nobody"); err != nil {
 		t.Errorf("one that is not registered: got %v", err)
 	}
 }

@@ -72,13 +72,13 @@ func TestADriverThatHangsBlocksOnlyItsOwnVolume(t *testing.T) {
 	n.mustSetUp(w)
 	release := make(chan struct{})
 	slow.on("NodeUnpublishVolume", func(context.Context) error { <-release; return nil })
-	n.patience = 50 * time.Millisecond
+	n.tearDownWait = 50 * time.Millisecond
 	for range 2 { // the second joins the first
 		if err := n.TearDown(t.Context(), v.Dir); err == nil || !strings.Contains(err.Error(), "has not unpublished it yet") {
 			t.Fatalf("got %v", err)
 		}
 	}
-	n.patience = time.Minute
+	n.tearDownWait = time.Minute
 	n.mustTearDown(w)
 	wantCalls(t, quick, "Publish", "Unpublish")
 	close(release)

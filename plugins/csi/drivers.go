@@ -29,11 +29,11 @@ type drivers struct {
 	plugins Plugins
 	log     *slog.Logger
 	waker   Waker
-	// registered is called after a driver has registered.
-	registered func(name string)
-	// changed is called after a driver has registered or was removed.
-	changed func()
-	timeout time.Duration // for the questions to a driver that registers
+	// onRegistered is called after a driver has registered.
+	onRegistered func(name string)
+	// onChange is called after a driver has registered or was removed.
+	onChange func()
+	timeout  time.Duration // for the questions to a driver that registers
 
 	mu     sync.Mutex // guards what follows
 	byName map[string]*driver
@@ -57,7 +57,7 @@ type driver struct {
 
 func newDrivers(plugins Plugins, waker Waker, log *slog.Logger) *drivers {
 	return &drivers{
-		plugins: plugins, log: log, waker: waker, registered: func(string) {}, changed: func() {}, timeout: callTimeout,
+		plugins: plugins, log: log, waker: waker, onRegistered: func(string) {}, onChange: func() {}, timeout: callTimeout,
 		byName: map[string]*driver{}, waiting: map[string]map[pod.UID]bool{},
 	}
 }
@@ -70,7 +70,7 @@ func (r *drivers) driver(name string, uid pod.UID) (*driver, error) {
 	if d := r.byName[name]; d != nil {
 		return d, nil
 	}
-	r.waitLocked(name, uid)
+	r.addWaitingLocked(name, uid)
 	// Upstream's message, followed by the reason.
 	err := fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 	if socket, problem := r.plugins.Problem(name); problem != "" {
@@ -79,15 +79,15 @@ func (r *drivers) driver(name string, uid pod.UID) (*driver, error) {
 	return nil, fmt.Errorf("%w (drivers register with a socket in %s)", err, r.plugins.Dir())
 }
 
-// wait makes a driver's next registration wake a pod: a registered driver may be
+// addWaiting makes a driver's next registration wake a pod: a registered driver may be
 // unavailable.
-func (r *drivers) wait(name string, uid pod.UID) {
+func (r *drivers) addWaiting(name string, uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waitLocked(name, uid)
+	r.addWaitingLocked(name, uid)
 }
 
-func (r *drivers) waitLocked(name string, uid pod.UID) {
+func (r *drivers) addWaitingLocked(name string, uid pod.UID) {
 	if uid == "" {
 		return
 	}
@@ -97,8 +97,8 @@ func (r *drivers) waitLocked(name string, uid pod.UID) {
 	r.waiting[name][uid] = true
 }
 
-// forget ends a pod's wait for a driver.
-func (r *drivers) forget(name string, uid pod.UID) {
+// removeWaiting ends a pod's wait for a driver.
+func (r *drivers) removeWaiting(name string, uid pod.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	uids := r.waiting[name]
@@ -123,8 +123,8 @@ func (r *drivers) add(d *driver) error {
 	for _, uid := range waiting {
 		r.waker.Changed(uid)
 	}
-	r.registered(d.name)
-	r.changed()
+	r.onRegistered(d.name)
+	r.onChange()
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (r *drivers) remove(p *registry.Plugin) {
 	r.mu.Unlock()
 	if registered {
 		r.log.Info("CSI driver unregistered", "driver", p.Name, "endpoint", d.endpoint)
-		r.changed()
+		r.onChange()
 	}
 }
 

@@ -215,7 +215,7 @@ func TestAPodStopsWaitingForADriverWhenItIsTornDown(t *testing.T) {
 	if _, err := n.drivers.driver(driverName, "a"); err == nil {
 		t.Fatal("found")
 	}
-	n.drivers.forget(driverName, "a")
+	n.drivers.removeWaiting(driverName, "a")
 	if len(n.drivers.waiting) > 0 {
 		t.Errorf("still waiting: %v", n.drivers.waiting)
 	}

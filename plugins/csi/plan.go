@@ -30,21 +30,21 @@ type plan struct {
 	// asks for that (podInfoOnMount).
 	context, podInfo map[string]string
 	// secretRefs are the Secrets by call; secrets are their values.
-	secretRefs map[purpose]v1.SecretReference
-	secrets    map[purpose]map[string]string
-	fsType     string
-	flags      []string
-	modes      []v1.PersistentVolumeAccessMode
-	readOnly   bool
-	republish  bool
-	capacity   int64 // in bytes; 0 where unknown
-	policy     storagev1.FSGroupPolicy
+	secretRefs    map[purpose]v1.SecretReference
+	secrets       map[purpose]map[string]string
+	fsType        string
+	mountOptions  []string
+	accessModes   []v1.PersistentVolumeAccessMode
+	readOnly      bool
+	republish     bool
+	capacity      int64 // in bytes; 0 where unknown
+	fsGroupPolicy storagev1.FSGroupPolicy
 	// claim is the volume's claim in a cluster; size is that of its PersistentVolume.
 	claim *v1.PersistentVolumeClaim
 	size  resource.Quantity
-	// again says that the volume is published, and is published again. If that fails, it
+	// republishing says that the volume is published, and is published again. If that fails, it
 	// stays as it is.
-	again bool
+	republishing bool
 	// limitChanges says that the number of volumes that can be attached changes, so that
 	// the cluster may try to attach too many.
 	limitChanges bool
@@ -75,9 +75,9 @@ func (v *Volumes) plan(ctx context.Context, volume *pod.CSIVolume) (*plan, error
 
 // planBy is plan with the CSIDriver from a function.
 func (v *Volumes) planBy(volume *pod.CSIVolume, csiDriver func(driver string) (*storagev1.CSIDriver, error)) (*plan, error) {
-	r := recordOf(volume, v.nodeName)
+	r := newRecord(volume, v.nodeName)
 	p := &plan{record: r, paths: pathsOf(v.root, volume.Dir, r), driver: r.DriverName, pod: volume.Pod, claim: volume.Claim,
-		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, policy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
+		secretRefs: map[purpose]v1.SecretReference{}, readOnly: volume.ReadOnly, fsGroupPolicy: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
 	if err := checkName(p.driver); err != nil {
 		return nil, err
 	}
@@ -85,29 +85,29 @@ func (v *Volumes) planBy(volume *pod.CSIVolume, csiDriver func(driver string) (*
 	if err != nil && !errors.Is(err, pod.ErrNotFound) {
 		return nil, err
 	}
-	if err := checkMode(doc, r); err != nil {
+	if err := checkLifecycleMode(doc, r); err != nil {
 		return nil, err
 	}
 	if pod.FromCluster(p.pod) {
-		p.needsCluster(doc)
-	} else if err := checkAlone(doc, r); err != nil {
+		p.configureCluster(doc)
+	} else if err := checkStandalone(doc, r); err != nil {
 		return nil, err
 	}
 	if doc != nil {
 		p.configure(doc)
 	}
 	if volume.Inline != nil {
-		p.inline(volume.Inline)
+		p.configureInline(volume.Inline)
 	} else {
-		p.persist(volume.Persistent)
+		p.configurePersistent(volume.Persistent)
 	}
 	return p, nil
 }
 
-// checkMode checks whether the CSIDriver object allows such volumes. As upstream, without
+// checkLifecycleMode checks whether the CSIDriver object allows such volumes. As upstream, without
 // an object it allows only persistent volumes; for pods of manifests, podd then assumes
 // that they need not be attached.
-func checkMode(doc *storagev1.CSIDriver, r *record) error {
+func checkLifecycleMode(doc *storagev1.CSIDriver, r *record) error {
 	mode := storagev1.VolumeLifecycleMode(r.VolumeLifecycleMode)
 	switch {
 	case doc == nil && r.persistent():
@@ -120,8 +120,8 @@ func checkMode(doc *storagev1.CSIDriver, r *record) error {
 	return nil
 }
 
-// checkAlone rejects, for a pod of a manifest, a driver that needs a cluster.
-func checkAlone(doc *storagev1.CSIDriver, r *record) error {
+// checkStandalone rejects, for a pod of a manifest, a driver that needs a cluster.
+func checkStandalone(doc *storagev1.CSIDriver, r *record) error {
 	switch {
 	case doc == nil:
 	case r.persistent() && (doc.Spec.AttachRequired == nil || *doc.Spec.AttachRequired):
@@ -142,7 +142,7 @@ func modesOf(doc *storagev1.CSIDriver) []storagev1.VolumeLifecycleMode {
 // configure applies a CSIDriver object.
 func (p *plan) configure(doc *storagev1.CSIDriver) {
 	if doc.Spec.FSGroupPolicy != nil {
-		p.policy = *doc.Spec.FSGroupPolicy
+		p.fsGroupPolicy = *doc.Spec.FSGroupPolicy
 	}
 	if doc.Spec.PodInfoOnMount != nil && *doc.Spec.PodInfoOnMount {
 		p.podInfo = map[string]string{
@@ -156,7 +156,7 @@ func (p *plan) configure(doc *storagev1.CSIDriver) {
 	p.republish = doc.Spec.RequiresRepublish != nil && *doc.Spec.RequiresRepublish
 }
 
-func (p *plan) inline(source *v1.CSIVolumeSource) {
+func (p *plan) configureInline(source *v1.CSIVolumeSource) {
 	p.context = source.VolumeAttributes
 	if source.FSType != nil {
 		p.fsType = *source.FSType
@@ -169,9 +169,9 @@ func (p *plan) inline(source *v1.CSIVolumeSource) {
 	}
 }
 
-func (p *plan) persist(pv *v1.PersistentVolume) {
+func (p *plan) configurePersistent(pv *v1.PersistentVolume) {
 	source := pv.Spec.CSI
-	p.context, p.fsType, p.flags, p.modes = source.VolumeAttributes, source.FSType, pv.Spec.MountOptions, pv.Spec.AccessModes
+	p.context, p.fsType, p.mountOptions, p.accessModes = source.VolumeAttributes, source.FSType, pv.Spec.MountOptions, pv.Spec.AccessModes
 	if size, ok := pv.Spec.Capacity[v1.ResourceStorage]; ok {
 		p.capacity, p.size = size.Value(), size
 	}
@@ -210,21 +210,21 @@ func (p *plan) setCapabilities(can map[csipb.NodeServiceCapability_RPC_Type]bool
 	p.singleWriter = can[csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 }
 
-// group returns the pod's fsGroup, or nil.
-func (p *plan) group() *int64 {
+// fsGroup returns the pod's fsGroup, or nil.
+func (p *plan) fsGroup() *int64 {
 	if p.pod.Spec.SecurityContext == nil {
 		return nil
 	}
 	return p.pod.Spec.SecurityContext.FSGroup
 }
 
-// podOwns says whether podd applies the fsGroup to the volume's files, by upstream's
+// appliesFSGroup says whether podd applies the fsGroup to the volume's files, by upstream's
 // rules, rather than the driver or nobody.
-func (p *plan) podOwns() bool {
-	if p.group() == nil || p.mountsGroup || p.Block || p.readOnly {
+func (p *plan) appliesFSGroup() bool {
+	if p.fsGroup() == nil || p.mountsGroup || p.Block || p.readOnly {
 		return false
 	}
-	switch p.policy {
+	switch p.fsGroupPolicy {
 	case storagev1.NoneFSGroupPolicy:
 		return false
 	case storagev1.FileFSGroupPolicy:
@@ -233,7 +233,7 @@ func (p *plan) podOwns() bool {
 	if p.fsType == "" {
 		return false
 	}
-	return !p.persistent() || slices.Contains(p.modes, v1.ReadWriteOnce) || slices.Contains(p.modes, v1.ReadWriteOncePod)
+	return !p.persistent() || slices.Contains(p.accessModes, v1.ReadWriteOnce) || slices.Contains(p.accessModes, v1.ReadWriteOncePod)
 }
 
 // capability returns the volume capability. Set withGroup for the calls that may mount the
@@ -245,8 +245,8 @@ func (p *plan) capability(flags []string, withGroup bool) *csipb.VolumeCapabilit
 		return c
 	}
 	mount := &csipb.VolumeCapability_MountVolume{FsType: p.fsType, MountFlags: flags}
-	if withGroup && p.mountsGroup && p.group() != nil {
-		mount.VolumeMountGroup = strconv.FormatInt(*p.group(), 10)
+	if withGroup && p.mountsGroup && p.fsGroup() != nil {
+		mount.VolumeMountGroup = strconv.FormatInt(*p.fsGroup(), 10)
 	}
 	c.AccessType = &csipb.VolumeCapability_Mount{Mount: mount}
 	return c
@@ -255,8 +255,8 @@ func (p *plan) capability(flags []string, withGroup bool) *csipb.VolumeCapabilit
 // accessMode returns the first access mode of the volume, converted as upstream does.
 func (p *plan) accessMode() csipb.VolumeCapability_AccessMode_Mode {
 	mode := v1.ReadWriteOnce
-	if len(p.modes) > 0 {
-		mode = p.modes[0]
+	if len(p.accessModes) > 0 {
+		mode = p.accessModes[0]
 	}
 	switch {
 	case mode == v1.ReadOnlyMany:
@@ -271,21 +271,21 @@ func (p *plan) accessMode() csipb.VolumeCapability_AccessMode_Mode {
 	return csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 }
 
-// begin records the pod as a user of the volume, before the driver is called.
-func (p *plan) begin(boot string) error {
+// recordUser records the pod as a user of the volume, before the driver is called.
+func (p *plan) recordUser(boot string) error {
 	if err := os.MkdirAll(filepath.Dir(p.target), 0o750); err != nil {
 		return err
 	}
-	p.State, p.Boot = idle, boot
+	p.State, p.Boot = stateIdle, boot
 	if old, err := readRecord(p.dir); err == nil {
 		p.State = old.State // it may be published, and must then be unpublished
 	}
 	return p.write(p.dir)
 }
 
-// dirHasOther says whether the directory belongs to another CSI volume, from an earlier
+// dirHasOtherVolume says whether the directory belongs to another CSI volume, from an earlier
 // version of the PersistentVolume.
-func (p *plan) dirHasOther() bool {
+func (p *plan) dirHasOtherVolume() bool {
 	r, err := readRecord(p.dir)
 	return err == nil && r.key() != p.key()
 }
@@ -293,14 +293,14 @@ func (p *plan) dirHasOther() bool {
 // isSetUp says whether the volume is recorded and its driver was called for it.
 func (p *plan) isSetUp() bool {
 	r, err := readRecord(p.dir)
-	return err == nil && r.key() == p.key() && r.State != idle
+	return err == nil && r.key() == p.key() && r.State != stateIdle
 }
 
 // isPublished says whether an earlier podd has published the volume and it is still
 // mounted.
 func (p *plan) isPublished(boot string) bool {
 	r, err := readRecord(p.dir)
-	if err != nil || r.key() != p.key() || r.State != done || r.Boot != boot {
+	if err != nil || r.key() != p.key() || r.State != stateDone || r.Boot != boot {
 		return false
 	}
 	mounted, err := mountinfo.Mounted(p.target)

@@ -65,7 +65,7 @@ func TestWhatACSIDriverObjectDeniesIsNotDone(t *testing.T) {
 	if q := last[*csipb.NodePublishVolumeRequest](f); q.VolumeContext["csi.storage.k8s.io/pod.name"] != "" {
 		t.Errorf("podInfoOnMount: false: got %v", q.VolumeContext)
 	}
-	if len(n.republished) > 0 {
+	if len(n.followed) > 0 {
 		t.Error("requiresRepublish: false: it will be published again")
 	}
 }
@@ -108,7 +108,7 @@ func TestAVolumeThatIsMountedNeedsNoDriver(t *testing.T) {
 		"not completely published": {func(n *testNode, v pod.CSIVolume) {
 			r, err := readRecord(v.Dir)
 			if err == nil {
-				r.State = begun
+				r.State = stateBegun
 				err = r.write(v.Dir)
 			}
 			if err != nil {

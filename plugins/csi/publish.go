@@ -16,8 +16,8 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	if !p.stages {
 		return nil
 	}
-	old, err := readRecord(p.staged)
-	if err == nil && old.State == done && old.Boot == v.boot {
+	old, err := readRecord(p.stagingRecordDir)
+	if err == nil && old.State == stateDone && old.Boot == v.boot {
 		p.Capacity = old.Capacity
 		return nil
 	}
@@ -27,22 +27,22 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	if err := os.MkdirAll(p.staging, 0o750); err != nil {
 		return err
 	}
-	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, Attached: p.Attached, State: begun, Boot: v.boot}
-	if err := r.write(p.staged); err != nil {
+	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, Attached: p.Attached, State: stateBegun, Boot: v.boot}
+	if err := r.write(p.stagingRecordDir); err != nil {
 		return err
 	}
-	v.use(r, p.staged)
+	v.markInUse(r, p.stagingRecordDir)
 	_, err = call(ctx, s, s.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
-		VolumeId: p.VolumeHandle, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.flags, true),
+		VolumeId: p.VolumeHandle, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.mountOptions, true),
 		PublishContext: p.publishContext, Secrets: p.secrets[forStage], VolumeContext: p.context,
 	})
 	switch {
 	case err == nil:
-		r.State = done
-		return r.write(p.staged)
-	case final(err) && removeEmpty(p.staging) == nil: // nothing to unstage
-		v.unuse(r, p.staged)
-		return errors.Join(err, removeRecord(p.staged))
+		r.State = stateDone
+		return r.write(p.stagingRecordDir)
+	case isFinalError(err) && removeEmpty(p.staging) == nil: // nothing to unstage
+		v.unmarkInUse(r, p.stagingRecordDir)
+		return errors.Join(err, removeRecord(p.stagingRecordDir))
 	}
 	return err
 }
@@ -56,62 +56,62 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 		maps.Copy(volumeContext, p.podInfo)
 	}
 	request := &csipb.NodePublishVolumeRequest{
-		VolumeId: p.VolumeHandle, TargetPath: p.target, VolumeCapability: p.capability(p.flags, true), Readonly: p.readOnly,
+		VolumeId: p.VolumeHandle, TargetPath: p.target, VolumeCapability: p.capability(p.mountOptions, true), Readonly: p.readOnly,
 		PublishContext: p.publishContext, Secrets: p.secrets[forPublish], VolumeContext: volumeContext,
 	}
 	if p.stages {
 		request.StagingTargetPath = p.staging
 	}
 	before := p.State
-	p.State = begun
+	p.State = stateBegun
 	if err := p.write(p.dir); err != nil {
 		return err
 	}
 	_, err := call(ctx, s, s.node.NodePublishVolume, request)
 	switch {
 	case err == nil:
-		p.State = done
+		p.State = stateDone
 		return p.write(p.dir)
-	case final(err) && p.again:
+	case isFinalError(err) && p.republishing:
 		// A container may have mounted the target, even one that is an empty directory
 		// without a mount.
 		p.State = before
 		return errors.Join(err, p.write(p.dir))
-	case final(err) && removeEmpty(p.target) == nil: // nothing to unpublish
-		p.State = idle
+	case isFinalError(err) && removeEmpty(p.target) == nil: // nothing to unpublish
+		p.State = stateIdle
 		return errors.Join(err, p.write(p.dir))
 	}
 	return err
 }
 
-// expand makes the driver expand the volume's file system if the PersistentVolume's
+// expandStandalone makes the driver expand the volume's file system if the PersistentVolume's
 // capacity exceeds that of the last expansion and the driver supports expansion. An
 // infeasible expansion is logged and not retried.
-func (v *Volumes) expand(ctx context.Context, s *session, p *plan) error {
+func (v *Volumes) expandStandalone(ctx context.Context, s *session, p *plan) error {
 	if !p.stages || !p.expands || p.readOnly || p.capacity <= p.Capacity {
 		return nil
 	}
 	_, err := call(ctx, s, s.node.NodeExpandVolume, &csipb.NodeExpandVolumeRequest{
-		VolumeId: p.VolumeHandle, VolumePath: p.target, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.flags, false),
+		VolumeId: p.VolumeHandle, VolumePath: p.target, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.mountOptions, false),
 		CapacityRange: &csipb.CapacityRange{RequiredBytes: p.capacity}, Secrets: p.secrets[forExpand],
 	})
-	if err != nil && !infeasible(err) {
+	if err != nil && !isInfeasibleError(err) {
 		return err
 	}
 	if err != nil {
 		v.log.Warn("CSI driver does not expand a volume: it stays as it is", "driver", p.driver, "volume", p.SpecVolID, "error", err)
 	}
-	r, err := readRecord(p.staged)
+	r, err := readRecord(p.stagingRecordDir)
 	if err != nil {
 		return err
 	}
 	r.Capacity = p.capacity
-	return r.write(p.staged)
+	return r.write(p.stagingRecordDir)
 }
 
-// infeasible says whether retrying is pointless (upstream's isInfeasibleError). It
+// isInfeasibleError says whether retrying is pointless (upstream's isInfeasibleError). It
 // includes FailedPrecondition: the volume cannot be expanded while in use.
-func infeasible(err error) bool {
+func isInfeasibleError(err error) bool {
 	code, _ := codeOf(err)
 	switch code {
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:

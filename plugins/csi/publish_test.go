@@ -22,7 +22,7 @@ import (
 
 // paths returns those of a volume.
 func (n *testNode) paths(v pod.CSIVolume) paths {
-	return pathsOf(n.root, v.Dir, recordOf(&v, "node"))
+	return pathsOf(n.root, v.Dir, newRecord(&v, "node"))
 }
 
 // A driver that has certainly done nothing is not asked to undo it, and one that may have done
@@ -104,7 +104,7 @@ func TestARecordThatCannotBeWrittenFailsTheSetup(t *testing.T) {
 			v.Persistent.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 			dir := v.Dir
 			if c.staged {
-				dir = n.paths(v).staged
+				dir = n.paths(v).stagingRecordDir
 			}
 			var free func() error
 			fill := func(context.Context) (err error) {
@@ -138,7 +138,7 @@ func TestAStagedVolumeThatLosesItsRecordIsNoSuccess(t *testing.T) {
 	n, f := withDriver(t, stages, expands)
 	v := n.persistent("a", driverName, "h")
 	v.Persistent.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
-	record := filepath.Join(n.paths(v).staged, recordFile)
+	record := filepath.Join(n.paths(v).stagingRecordDir, recordFile)
 	f.on("NodeExpandVolume", func(context.Context) error { return os.Remove(record) })
 	if _, err := n.SetUp(t.Context(), v); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), record) {
 		t.Errorf("got %v, want that %s is missing", err, record)
@@ -155,8 +155,8 @@ func TestWhatIsInTheWayOfAVolumeIsNamed(t *testing.T) {
 	}{
 		"a file at the pod's directory":         {func(p paths) string { return p.dir }, "", "not a directory"},
 		"a file where it is to be staged":       {func(p paths) string { return p.staging }, "", "not a directory"},
-		"a broken record of the staged volume":  {func(p paths) string { return filepath.Join(p.staged, recordFile) }, "{", "does not say which volume it was"},
-		"another's record of the staged volume": {func(p paths) string { return filepath.Join(p.staged, recordFile) }, `{"driverName": ".."}`, "driver name \"..\""},
+		"a broken record of the staged volume":  {func(p paths) string { return filepath.Join(p.stagingRecordDir, recordFile) }, "{", "does not say which volume it was"},
+		"another's record of the staged volume": {func(p paths) string { return filepath.Join(p.stagingRecordDir, recordFile) }, `{"driverName": ".."}`, "driver name \"..\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f := withDriver(t, stages)

@@ -40,12 +40,12 @@ type record struct {
 type state string
 
 const (
-	// idle: the driver was not called yet, or has rejected the call (see final).
-	idle state = "idle"
-	// begun: the driver was called, and may have succeeded.
-	begun state = "begun"
-	// done: the call has succeeded.
-	done state = "done"
+	// stateIdle: the driver was not called yet, or has rejected the call (see final).
+	stateIdle state = "idle"
+	// stateBegun: the driver was called, and may have succeeded.
+	stateBegun state = "begun"
+	// stateDone: the call has succeeded.
+	stateDone state = "done"
 )
 
 const recordFile = "vol_data.json"
@@ -91,8 +91,8 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// recordOf returns a volume's initial record.
-func recordOf(v *pod.CSIVolume, node string) *record {
+// newRecord returns a volume's initial record.
+func newRecord(v *pod.CSIVolume, node string) *record {
 	r := &record{SpecVolID: v.Name, DriverName: v.Driver(), NodeName: node, Block: v.Block()}
 	if v.Inline != nil {
 		r.VolumeLifecycleMode = string(storagev1.VolumeLifecycleEphemeral)
@@ -123,19 +123,19 @@ type paths struct {
 	// target is where the volume is published; dir has the record of that.
 	target, dir string
 	// staging is where the volume is staged; staged has the record of that.
-	staging, staged string
+	staging, stagingRecordDir string
 }
 
 func pathsOf(root, dir string, r *record) paths {
 	plugin := filepath.Join(root, "plugins", pluginName)
 	if !r.Block {
 		staged := filepath.Join(plugin, r.DriverName, hashed("", r.VolumeHandle))
-		return paths{target: filepath.Join(dir, "mount"), dir: dir, staging: filepath.Join(staged, "globalmount"), staged: staged}
+		return paths{target: filepath.Join(dir, "mount"), dir: dir, staging: filepath.Join(staged, "globalmount"), stagingRecordDir: staged}
 	}
 	devices := filepath.Join(plugin, "volumeDevices")
 	return paths{
 		target: filepath.Join(devices, "publish", r.SpecVolID, string(uidOf(dir))), dir: dir,
-		staging: filepath.Join(devices, "staging", r.SpecVolID), staged: filepath.Join(devices, r.SpecVolID, "data"),
+		staging: filepath.Join(devices, "staging", r.SpecVolID), stagingRecordDir: filepath.Join(devices, r.SpecVolID, "data"),
 	}
 }
 
@@ -145,9 +145,9 @@ func uidOf(dir string) pod.UID {
 	return pod.UID(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir)))))
 }
 
-// users returns the directories of all pods' volumes with the same CSI volume, except
+// otherUsers returns the directories of all pods' volumes with the same CSI volume, except
 // one.
-func (v *Volumes) users(r *record, except string) ([]string, error) {
+func (v *Volumes) otherUsers(r *record, except string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(v.root, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile))
 	if err != nil {
 		return nil, err

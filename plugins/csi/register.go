@@ -20,7 +20,7 @@ const maxDriverName = 63
 // Register registers the driver of a plugin. It asks the driver for its identity and its node ID,
 // and blocks until the driver has answered, for 2 minutes at most.
 func (v *Volumes) Register(ctx context.Context, p *registry.Plugin) error {
-	d, err := v.drivers.check(ctx, p)
+	d, err := v.drivers.identify(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -30,9 +30,9 @@ func (v *Volumes) Register(ctx context.Context, p *registry.Plugin) error {
 // Deregister ends what Register has registered. Volumes that are mounted stay.
 func (v *Volumes) Deregister(p *registry.Plugin) { v.drivers.remove(p) }
 
-// check validates what a registrar says about its driver, and asks the driver itself for
+// identify validates what a registrar says about its driver, and asks the driver itself for
 // its identity and its node ID.
-func (r *drivers) check(ctx context.Context, p *registry.Plugin) (*driver, error) {
+func (r *drivers) identify(ctx context.Context, p *registry.Plugin) (*driver, error) {
 	if err := checkName(p.Name); err != nil {
 		return nil, err
 	}
@@ -51,14 +51,14 @@ func (r *drivers) check(ctx context.Context, p *registry.Plugin) (*driver, error
 	if err := checkIdentity(ctx, conn, d); err != nil {
 		return nil, err
 	}
-	if err := d.look(ctx, conn); err != nil {
+	if err := d.fetchNodeInfo(ctx, conn); err != nil {
 		return nil, fmt.Errorf("plugin registration failed with err: %w", err)
 	}
 	return d, nil
 }
 
-// look asks the driver for its facts about the node.
-func (d *driver) look(ctx context.Context, conn *grpc.ClientConn) error {
+// fetchNodeInfo asks the driver for its facts about the node.
+func (d *driver) fetchNodeInfo(ctx context.Context, conn *grpc.ClientConn) error {
 	node, err := csipb.NewNodeClient(conn).NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {
 		return fmt.Errorf("NodeGetInfo of the driver at %s: %w", d.endpoint, redacted(err, nil))
@@ -67,10 +67,10 @@ func (d *driver) look(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// refresh asks a registered driver again how many volumes can be attached. It takes over
+// refreshAttachLimit asks a registered driver again how many volumes can be attached. It takes over
 // none of the driver's other facts about the node; those wait until the driver registers
 // again, because an apiserver allows no other change of a driver in a CSINode.
-func (r *drivers) refresh(ctx context.Context, name string) error {
+func (r *drivers) refreshAttachLimit(ctx context.Context, name string) error {
 	r.mu.Lock()
 	before := r.byName[name]
 	r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *drivers) refresh(ctx context.Context, name string) error {
 	}
 	defer conn.Close()
 	now := *before
-	if err := now.look(ctx, conn); err != nil {
+	if err := now.fetchNodeInfo(ctx, conn); err != nil {
 		return err
 	}
 	now.nodeID, now.topology = before.nodeID, before.topology
@@ -97,7 +97,7 @@ func (r *drivers) refresh(ctx context.Context, name string) error {
 	r.mu.Unlock()
 	if news {
 		r.log.Info("CSI driver has another limit of attached volumes", "driver", name, "max_volumes", now.maxVolumes, "before", before.maxVolumes)
-		r.changed()
+		r.onChange()
 	}
 	return nil
 }
@@ -131,4 +131,4 @@ func newer(a, b string) bool {
 	return version.MustParseGeneric(b).LessThan(version.MustParseGeneric(a))
 }
 
-func shorten(s string) string { return text.Cut(s, 100) }
+func shorten(s string) string { return text.Truncate(s, 100) }

@@ -111,7 +111,7 @@ func TestADriverThatGoesWhileItIsAskedForItsLimitIsNotThereAgain(t *testing.T) {
 		f.limit = 5
 		return nil
 	})
-	if err := n.Refresh(t.Context(), driverName); err != nil {
+	if err := n.RefreshAttachLimit(t.Context(), driverName); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.Registered(); len(got) > 0 || told() != before {

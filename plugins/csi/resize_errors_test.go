@@ -44,7 +44,7 @@ func expandable(t *testing.T) (n *testNode, c *testCluster, f *fake, v, larger p
 
 func TestWhatADriverGetsToExpandAVolume(t *testing.T) {
 	n, _, f, v, _ := expandable(t)
-	if err := n.growMounted(t.Context(), v); err != nil {
+	if err := n.expandMounted(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
 	q, p := last[*csipb.NodeExpandVolumeRequest](f), n.paths(v)
@@ -108,7 +108,7 @@ func TestWhyAMountedVolumeIsNotExpanded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, cluster, f, v, _ := expandable(t)
 			c.spoil(n, cluster, f)
-			if err := n.growMounted(t.Context(), v); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			if err := n.expandMounted(t.Context(), v); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if !slices.Equal(cluster.patches, c.patches) {
@@ -132,7 +132,7 @@ func TestAMountedVolumeIsNotExpandedForAClaimThatDoesNotAskForIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, c, f, v, larger := expandable(t)
 			change(n, &v, &larger)
-			if err := n.growMounted(t.Context(), v); err != nil {
+			if err := n.expandMounted(t.Context(), v); err != nil {
 				t.Errorf("got %v", err)
 			}
 			if calls := f.heard(); slices.Contains(calls, "Expand") || len(c.patches) > 0 {
@@ -157,7 +157,7 @@ func TestWhatAClaimShowsOfAnExpansionThatFails(t *testing.T) {
 	} {
 		n, cluster, f, v, _ := expandable(t)
 		f.on("NodeExpandVolume", func(context.Context) error { return status.Error(code, "no") })
-		if err := n.growMounted(t.Context(), v); (err != nil) != c.fails {
+		if err := n.expandMounted(t.Context(), v); (err != nil) != c.fails {
 			t.Errorf("%v: got %v, want an error: %t", code, err, c.fails)
 		}
 		if !slices.Equal(cluster.patches, c.patches) {
@@ -170,7 +170,7 @@ func TestAClaimKeepsTheFirstReasonOfAFailedExpansion(t *testing.T) {
 	n, c, f, v, _ := expandable(t)
 	for _, why := range []string{"first", "second"} {
 		f.on("NodeExpandVolume", func(context.Context) error { return status.Error(codes.Internal, why) })
-		if err := n.growMounted(t.Context(), v); err == nil || !strings.Contains(err.Error(), why) {
+		if err := n.expandMounted(t.Context(), v); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("got %v, want %q", err, why)
 		}
 	}
@@ -182,7 +182,7 @@ func TestAClaimKeepsTheFirstReasonOfAFailedExpansion(t *testing.T) {
 		t.Errorf("got %+v", conditions)
 	}
 	f.on("NodeExpandVolume", nil)
-	if err := n.growMounted(t.Context(), v); err != nil || c.patches[len(c.patches)-1] != isExpanded {
+	if err := n.expandMounted(t.Context(), v); err != nil || c.patches[len(c.patches)-1] != isExpanded {
 		t.Errorf("got %v, and the claim was patched to %q", err, c.patches)
 	}
 }
@@ -199,11 +199,11 @@ func TestHowAClaimIsChangedByItsResize(t *testing.T) {
 	}
 	for name, claim := range map[string]*v1.PersistentVolumeClaim{"empty": {}, "with all": old} {
 		before := claim.DeepCopy()
-		began := withResize(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
+		began := withResizeStatus(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
 		if got := began.Status.AllocatedResourceStatuses[v1.ResourceStorage]; got != v1.PersistentVolumeClaimNodeResizeInProgress {
 			t.Errorf("%s: begun: got %q", name, got)
 		}
-		ended := expanded(began, size)
+		ended := withResizeFinished(began, size)
 		if got := ended.Status.Capacity.Storage(); got.Cmp(size) != 0 || len(ended.Status.AllocatedResourceStatuses) > 0 {
 			t.Errorf("%s: ended: got %+v", name, ended.Status)
 		}
@@ -212,9 +212,9 @@ func TestHowAClaimIsChangedByItsResize(t *testing.T) {
 				t.Errorf("%s: ended, and has the condition %s", name, c.Type)
 			}
 		}
-		expanded(claim, size)
-		notExpanded(claim, status.Error(codes.Internal, "oops"))
-		failed := notExpanded(claim, status.Error(codes.OutOfRange, "too large"))
+		withResizeFinished(claim, size)
+		withResizeFailed(claim, status.Error(codes.Internal, "oops"))
+		failed := withResizeFailed(claim, status.Error(codes.OutOfRange, "too large"))
 		if got := failed.Status.AllocatedResourceStatuses[v1.ResourceStorage]; got != v1.PersistentVolumeClaimNodeResizeInfeasible {
 			t.Errorf("%s: rejected: got %q", name, got)
 		}

@@ -103,7 +103,7 @@ func TestAPodIsToldThatItsVolumeIsNotExpandedWhileItRuns(t *testing.T) {
 	f := newFake(t, driverName, stages, expands).serve()
 	f.on("NodeExpandVolume", func(context.Context) error { return status.Error(codes.Internal, "oops") })
 	n, cluster := inCluster(t, "", f)
-	n.period = 5 * time.Millisecond
+	n.followPeriod = 5 * time.Millisecond
 	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
 	v := n.sized("1Gi", "1Gi", "")
 	larger := n.sized("2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
@@ -120,7 +120,7 @@ func TestAPodIsToldThatItsVolumeIsNotExpandedWhileItRuns(t *testing.T) {
 func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
 	f := newFake(t, driverName, stages, expands).serve()
 	n, cluster := inCluster(t, "", f)
-	n.period = 5 * time.Millisecond
+	n.followPeriod = 5 * time.Millisecond
 	n.allow(driverName, nil, storagev1.VolumeLifecyclePersistent)
 	v := n.sized("1Gi", "1Gi", "")
 	larger := n.sized("2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
@@ -137,5 +137,5 @@ func TestAVolumeIsExpandedWhileItsPodRuns(t *testing.T) {
 		t.Errorf("the pod and its claim have events %q, want %q", got, want)
 	}
 	n.mustTearDown(v)
-	eventually(t, "it is no longer looked after", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return len(n.republished) == 0 })
+	eventually(t, "it is no longer looked after", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return len(n.followed) == 0 })
 }

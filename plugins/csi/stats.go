@@ -28,7 +28,7 @@ func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
-	if r.State != done {
+	if r.State != stateDone {
 		return pod.VolumeStats{}, errors.New("the volume is not published")
 	}
 	d, err := v.drivers.driver(r.DriverName, pod.UID(""))
@@ -37,12 +37,12 @@ func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	s, err := v.open(ctx, d)
+	s, err := v.openSession(ctx, d)
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
 	defer s.close()
-	if !s.can[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
+	if !s.capabilities[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
 		return pod.VolumeStats{}, pod.ErrNoStats
 	}
 	request := &csipb.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: pathsOf(v.root, dir, r).target}
@@ -50,7 +50,7 @@ func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
-	return statsOf(response, s.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
+	return statsOf(response, s.capabilities[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
 }
 
 // statsOf converts a response as upstream does. The condition counts only if the driver has

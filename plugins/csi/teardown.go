@@ -14,8 +14,8 @@ import (
 	"podd/internal/pod"
 )
 
-// tearDown is a teardown in progress.
-type tearDown struct {
+// runningTearDown is a teardown in progress.
+type runningTearDown struct {
 	done      chan struct{} // closed at its end
 	err       error         // valid once done is closed
 	abandoned bool          // guarded by Volumes.mu: TearDown has stopped waiting for it
@@ -28,9 +28,9 @@ type tearDown struct {
 // in progress. Success means that the driver has left nothing behind; after an error, nothing
 // below the directory may be unmounted or deleted.
 func (v *Volumes) TearDown(ctx context.Context, dir string) error {
-	v.stopRepublish(dir)
-	o := v.join(ctx, dir)
-	moment := time.NewTimer(v.patience)
+	v.unfollow(dir)
+	o := v.joinTearDown(ctx, dir)
+	moment := time.NewTimer(v.tearDownWait)
 	defer moment.Stop()
 	select {
 	case <-o.done:
@@ -52,15 +52,15 @@ func (v *Volumes) TearDown(ctx context.Context, dir string) error {
 	return fmt.Errorf("%s: the volume's driver has not unpublished it yet: the call continues", pluginName)
 }
 
-// join returns the teardown in progress, or starts one.
-func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
+// joinTearDown returns the teardown in progress, or starts one.
+func (v *Volumes) joinTearDown(ctx context.Context, dir string) *runningTearDown {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if o := v.tearDowns[dir]; o != nil {
 		o.abandoned = false
 		return o
 	}
-	o := &tearDown{done: make(chan struct{})}
+	o := &runningTearDown{done: make(chan struct{})}
 	v.tearDowns[dir] = o
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.timeout)
@@ -84,7 +84,7 @@ func (v *Volumes) join(ctx context.Context, dir string) *tearDown {
 func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	r, err := readRecord(dir)
 	if errors.Is(err, fs.ErrNotExist) { // its driver was never called
-		return v.leftover(removeEmpty(filepath.Join(dir, "mount")), "an unknown driver")
+		return v.leftoverError(removeEmpty(filepath.Join(dir, "mount")), "an unknown driver")
 	}
 	if err != nil {
 		return err
@@ -95,11 +95,11 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 		return fmt.Errorf("%s: another call for the volume is still in progress: %w", pluginName, err)
 	}
 	defer unlock()
-	staged, err := v.lastUser(r, p)
+	staged, err := v.isLastUser(r, p)
 	if err != nil {
 		return err
 	}
-	if staged || r.State != idle {
+	if staged || r.State != stateIdle {
 		if err := v.unpublish(ctx, r, p, staged); err != nil {
 			return err
 		}
@@ -107,26 +107,26 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	if r.Block { // fails if other pods have devices there
 		_ = os.Remove(filepath.Dir(p.target))
 	}
-	v.drivers.forget(r.DriverName, uidOf(dir))
+	v.drivers.removeWaiting(r.DriverName, uidOf(dir))
 	err = removeRecord(dir)
 	if err == nil {
-		v.unuse(r, dir)
+		v.unmarkInUse(r, dir)
 	}
 	return err
 }
 
-// lastUser says whether the volume is staged and no other pod uses it.
-func (v *Volumes) lastUser(r *record, p paths) (bool, error) {
+// isLastUser says whether the volume is staged and no other pod uses it.
+func (v *Volumes) isLastUser(r *record, p paths) (bool, error) {
 	if !r.persistent() {
 		return false, nil
 	}
-	if _, err := readRecord(p.staged); err != nil {
+	if _, err := readRecord(p.stagingRecordDir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil
 		}
 		return false, err
 	}
-	users, err := v.users(r, p.dir)
+	users, err := v.otherUsers(r, p.dir)
 	return err == nil && len(users) == 0, err
 }
 
@@ -136,19 +136,19 @@ func (v *Volumes) unpublish(ctx context.Context, r *record, p paths, staged bool
 	if err != nil {
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed to get CSI client: %w", pluginName, err)
 	}
-	s, err := v.open(ctx, d)
+	s, err := v.openSession(ctx, d)
 	if err != nil {
-		v.drivers.wait(r.DriverName, uidOf(p.dir))
+		v.drivers.addWaiting(r.DriverName, uidOf(p.dir))
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
 	}
 	defer s.close()
-	if r.State != idle {
+	if r.State != stateIdle {
 		_, err = call(ctx, s, s.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: p.target})
 		if err != nil {
 			return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
 		}
 	}
-	if err := v.leftover(removeEmpty(p.target), r.DriverName); err != nil {
+	if err := v.leftoverError(removeEmpty(p.target), r.DriverName); err != nil {
 		return err
 	}
 	if !staged {
@@ -159,27 +159,27 @@ func (v *Volumes) unpublish(ctx context.Context, r *record, p paths, staged bool
 
 // unstage makes the driver unstage a volume that no pod uses. The volume's lock is held.
 func (v *Volumes) unstage(ctx context.Context, s *session, r *record, p paths) error {
-	if s.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if s.capabilities[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		_, err := call(ctx, s, s.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{VolumeId: r.VolumeHandle, StagingTargetPath: p.staging})
 		if err != nil {
 			return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", pluginName, err)
 		}
 	}
-	if err := v.leftover(removeEmpty(p.staging), r.DriverName); err != nil {
+	if err := v.leftoverError(removeEmpty(p.staging), r.DriverName); err != nil {
 		return err
 	}
-	if err := removeRecord(p.staged); err != nil {
+	if err := removeRecord(p.stagingRecordDir); err != nil {
 		return err
 	}
-	v.unuse(r, p.staged)
+	v.unmarkInUse(r, p.stagingRecordDir)
 	if !r.Block {
 		return nil
 	}
-	return removeEmpty(filepath.Dir(p.staged))
+	return removeEmpty(filepath.Dir(p.stagingRecordDir))
 }
 
-// leftover wraps the error for a path that the driver should have left empty.
-func (v *Volumes) leftover(err error, driver string) error {
+// leftoverError wraps the error for a path that the driver should have left empty.
+func (v *Volumes) leftoverError(err error, driver string) error {
 	if err == nil {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (v *Volumes) leftover(err error, driver string) error {
 // between unpublish and unstage leaves such volumes.
 func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 	var dirs []string
-	for _, pattern := range v.stagedRecords(driver) {
+	for _, pattern := range v.stagedRecordPatterns(driver) {
 		files, _ := filepath.Glob(pattern) // fails only for a bad pattern
 		for _, file := range files {
 			dirs = append(dirs, filepath.Dir(file))
@@ -203,9 +203,9 @@ func (v *Volumes) unstageUnused(ctx context.Context, driver string) {
 	}
 }
 
-// stagedRecords returns patterns that match the records of a driver's staged volumes, among
+// stagedRecordPatterns returns patterns that match the records of a driver's staged volumes, among
 // others.
-func (v *Volumes) stagedRecords(driver string) []string {
+func (v *Volumes) stagedRecordPatterns(driver string) []string {
 	return []string{
 		filepath.Join(v.root, "plugins", pluginName, driver, "*", recordFile),
 		filepath.Join(v.root, "plugins", pluginName, "volumeDevices", "*", "data", recordFile),
@@ -225,14 +225,14 @@ func (v *Volumes) unstageIfUnused(ctx context.Context, driver, dir string) error
 	}
 	defer unlock()
 	p := pathsOf(v.root, "", r)
-	if last, err := v.lastUser(r, p); err != nil || !last {
+	if last, err := v.isLastUser(r, p); err != nil || !last {
 		return err
 	}
 	d, err := v.drivers.driver(driver, pod.UID(""))
 	if err != nil {
 		return err
 	}
-	s, err := v.open(ctx, d)
+	s, err := v.openSession(ctx, d)
 	if err != nil {
 		return err
 	}

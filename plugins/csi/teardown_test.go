@@ -48,7 +48,7 @@ func TestATearDownThatFailsIsFinishedLater(t *testing.T) {
 			return func() { _ = os.Remove(left) }
 		}, driverName + " has left something behind: remove ", "Unpublish Unstage", "Unpublish Unstage"},
 		"a file is beside where it was staged": {func(t *testing.T, n *testNode, _ *fake, v pod.CSIVolume) func() {
-			left := filepath.Join(n.paths(v).staged, "left")
+			left := filepath.Join(n.paths(v).stagingRecordDir, "left")
 			mustWrite(t, left, "")
 			return func() { _ = os.Remove(left) }
 		}, "directory not empty", "Unpublish Unstage", "Unpublish"},
@@ -58,7 +58,7 @@ func TestATearDownThatFailsIsFinishedLater(t *testing.T) {
 			return func() { _ = os.Remove(other) }
 		}, "does not say which volume it was", "", "Unpublish Unstage"},
 		"the record of where it is staged cannot be read": {func(t *testing.T, n *testNode, _ *fake, v pod.CSIVolume) func() {
-			path := filepath.Join(n.paths(v).staged, recordFile)
+			path := filepath.Join(n.paths(v).stagingRecordDir, recordFile)
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -176,12 +176,12 @@ func TestAPodIsNotWokenForATearDownThatItWaitsFor(t *testing.T) {
 	n.mustSetUp(v)
 	begun, release := make(chan struct{}), make(chan struct{})
 	f.on("NodeUnpublishVolume", func(context.Context) error { close(begun); <-release; return nil })
-	n.patience = time.Millisecond
+	n.tearDownWait = time.Millisecond
 	if err := n.TearDown(t.Context(), v.Dir); err == nil {
 		t.Fatal("it did not wait")
 	}
 	<-begun
-	n.patience = time.Minute
+	n.tearDownWait = time.Minute
 	joined := make(chan error)
 	go func() { joined <- n.TearDown(t.Context(), v.Dir) }()
 	eventually(t, "the second waits for the call of the first", func() bool {
@@ -199,7 +199,7 @@ func TestAPodIsNotWokenForATearDownThatItWaitsFor(t *testing.T) {
 	// Nor for one that fails: the next attempt is the pod's own.
 	n.mustSetUp(v)
 	f.on("NodeUnpublishVolume", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-	n.patience, n.timeout = time.Millisecond, 20*time.Millisecond
+	n.tearDownWait, n.timeout = time.Millisecond, 20*time.Millisecond
 	if err := n.TearDown(t.Context(), v.Dir); err == nil {
 		t.Error("it was torn down")
 	}
@@ -209,7 +209,7 @@ func TestAPodIsNotWokenForATearDownThatItWaitsFor(t *testing.T) {
 	}
 	n.timeout = callTimeout
 	f.on("NodeUnpublishVolume", nil)
-	n.patience = time.Minute
+	n.tearDownWait = time.Minute
 	n.mustTearDown(v)
 }
 
@@ -283,7 +283,7 @@ func TestPodsThatShareABlockVolume(t *testing.T) {
 		t.Errorf("the other pod's device: %v", err)
 	}
 	n.mustTearDown(b)
-	if _, err := os.Lstat(filepath.Dir(n.paths(b).staged)); !os.IsNotExist(err) {
+	if _, err := os.Lstat(filepath.Dir(n.paths(b).stagingRecordDir)); !os.IsNotExist(err) {
 		t.Errorf("where it was staged is still there (%v)", err)
 	}
 	n.mustTearDown(files)

@@ -42,8 +42,8 @@ func (noPlugins) Dir() string                             { return "" }
 // recorded writes the record of a volume as an earlier podd has left it.
 func (n *testNode) recorded(v pod.CSIVolume) {
 	n.t.Helper()
-	r := recordOf(&v, "node")
-	r.State, r.Boot = done, n.boot
+	r := newRecord(&v, "node")
+	r.State, r.Boot = stateDone, n.boot
 	if err := r.write(v.Dir); err != nil {
 		n.t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestHowLongASetUpTakesAtMost(t *testing.T) {
 		n.cluster = cluster
 		for what, do := range map[string]func() error{
 			"SetUp":        func() error { _, err := n.SetUp(t.Context(), v); return err },
-			"an expansion": func() error { return n.growMounted(t.Context(), v) },
+			"an expansion": func() error { return n.expandMounted(t.Context(), v) },
 		} {
 			began := time.Now()
 			err := do()
@@ -90,8 +90,8 @@ func TestHowLongASetUpTakesAtMost(t *testing.T) {
 				t.Errorf("%s: got %v after %v, want its end after 2 minutes", what, err, took)
 			}
 		}
-		r := recordOf(&v, "node")
-		if err := r.write(n.paths(v).staged); err != nil {
+		r := newRecord(&v, "node")
+		if err := r.write(n.paths(v).stagingRecordDir); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -124,7 +124,7 @@ func TestWhenAVolumeIsPublishedAgain(t *testing.T) {
 			delete(n.drivers.waiting, driverName)
 			return waits
 		}
-		n.Follow(v)
+		n.Adopt(v)
 		for i := range 3 {
 			time.Sleep(time.Minute - time.Nanosecond)
 			if asked() {
@@ -135,7 +135,7 @@ func TestWhenAVolumeIsPublishedAgain(t *testing.T) {
 				t.Errorf("attempt %d did not come after a minute", i+1)
 			}
 		}
-		n.stopRepublish(v.Dir)
+		n.unfollow(v.Dir)
 		time.Sleep(time.Hour)
 		if asked() {
 			t.Error("it was published again after its end")

@@ -28,7 +28,7 @@ func abandoned(t *testing.T, handles ...string) (root string, f *fake, staged ma
 	for _, handle := range handles {
 		v := n.persistent("uid-"+handle, driverName, handle)
 		n.mustSetUp(v)
-		staged[handle] = n.paths(v).staged
+		staged[handle] = n.paths(v).stagingRecordDir
 		if err := os.RemoveAll(v.Dir); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestADriverIsNotAskedToUnstageADeviceOfAnother(t *testing.T) {
 	n.has(other.name)
 	f.serve().register(n)
 	eventually(t, "it is unstaged", func() bool {
-		_, err := os.Lstat(filepath.Dir(before.paths(v).staged))
+		_, err := os.Lstat(filepath.Dir(before.paths(v).stagingRecordDir))
 		return errors.Is(err, os.ErrNotExist)
 	})
 	wantCalls(t, f, "Stage", "Publish", "Unstage")
@@ -138,7 +138,7 @@ func TestAVolumeIsUnstagedWhileOthersAreStaged(t *testing.T) {
 		n.mustSetUp(v)
 	}
 	n.mustTearDown(one)
-	beside := filepath.Join(filepath.Dir(n.paths(device).staged), "beside")
+	beside := filepath.Join(filepath.Dir(n.paths(device).stagingRecordDir), "beside")
 	mustWrite(t, beside, "")
 	if err := n.TearDown(t.Context(), device.Dir); err == nil || !strings.Contains(err.Error(), "directory not empty") {
 		t.Errorf("with a file beside the device's record: got %v", err)
@@ -149,7 +149,7 @@ func TestAVolumeIsUnstagedWhileOthersAreStaged(t *testing.T) {
 	n.mustTearDown(device)
 	n.mustTearDown(two)
 	for _, v := range []pod.CSIVolume{one, two} {
-		if _, err := os.Lstat(n.paths(v).staged); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(n.paths(v).stagingRecordDir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v", v.Persistent.Spec.CSI.VolumeHandle, err)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 // pluginName is upstream's name of the plugin, the prefix of its errors.
 const pluginName = "kubernetes.io/csi"
 
-// patience is how long TearDown waits for a driver; the call continues after that.
-const patience = 10 * time.Second
+// tearDownWait is how long TearDown waits for a driver; the call continues after that.
+const tearDownWait = 10 * time.Second
 
 // Objects returns the CSIDrivers and Secrets of volumes; for a pod of an apiserver, they
 // come from the apiserver. The error for a missing one is of class pod.ErrNotFound. The
@@ -58,22 +58,22 @@ type Config struct {
 // Volumes manages the node's CSI volumes. Create it with New. It handles the registry's plugins of
 // type registration.CSIPlugin.
 type Volumes struct {
-	root, nodeName, boot string
-	objects              Objects
-	waker                Waker
-	events               Events
-	cluster              Cluster
-	drivers              *drivers
-	log                  *slog.Logger
-	metrics              *metrics
-	locks                keylock.Locks[string] // by record.key
-	timeout, patience    time.Duration
-	period               time.Duration // see follow
-	loop                 *loop.Loop
+	root, nodeName, boot  string
+	objects               Objects
+	waker                 Waker
+	events                Events
+	cluster               Cluster
+	drivers               *drivers
+	log                   *slog.Logger
+	metrics               *metrics
+	locks                 keylock.Locks[string] // by record.key
+	timeout, tearDownWait time.Duration
+	followPeriod          time.Duration // see follow
+	loop                  *loop.Loop
 
-	mu          sync.Mutex // guards what follows
-	tearDowns   map[string]*tearDown
-	republished map[string]*republished
+	mu        sync.Mutex // guards what follows
+	tearDowns map[string]*runningTearDown
+	followed  map[string]*followedVolume
 	// inUse maps each attached volume to the directories that need it.
 	inUse map[v1.UniqueVolumeName]map[string]bool
 }
@@ -93,16 +93,16 @@ func New(c Config) (*Volumes, error) {
 	}
 	v := &Volumes{
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, events: c.Events, log: c.Log,
-		metrics: newMetrics(c.Metrics), timeout: callTimeout, patience: patience, period: republishPeriod,
-		tearDowns: map[string]*tearDown{}, republished: map[string]*republished{}, loop: loop.New(),
+		metrics: newMetrics(c.Metrics), timeout: callTimeout, tearDownWait: tearDownWait, followPeriod: defaultFollowPeriod,
+		tearDowns: map[string]*runningTearDown{}, followed: map[string]*followedVolume{}, loop: loop.New(),
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
 	}
 	if err := os.MkdirAll(filepath.Join(root, "plugins"), 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of CSI drivers: %w", err)
 	}
 	v.drivers = newDrivers(c.Plugins, c.Waker, c.Log)
-	v.drivers.changed = v.cluster.DriversChanged
-	v.drivers.registered = func(driver string) {
+	v.drivers.onChange = v.cluster.DriversChanged
+	v.drivers.onRegistered = func(driver string) {
 		v.loop.Go(func(ctx context.Context) { v.unstageUnused(ctx, driver) })
 	}
 	v.loadInUse()
@@ -112,7 +112,7 @@ func New(c Config) (*Volumes, error) {
 // Run unstages volumes that no pod uses, once their drivers have registered, and looks after
 // volumes that need it periodically, until ctx ends. It returns ctx's cause.
 func (v *Volumes) Run(ctx context.Context) error {
-	defer v.stopRepublishing()
+	defer v.unfollowAll()
 	v.loop.Run(ctx, func(time.Time) time.Time { return time.Time{} })
 	return context.Cause(ctx)
 }
@@ -120,11 +120,11 @@ func (v *Volumes) Run(ctx context.Context) error {
 // Registered returns the registered drivers, sorted by name.
 func (v *Volumes) Registered() []pod.CSIDriver { return v.drivers.infos() }
 
-// Refresh asks a registered driver again how many volumes can be attached, and tells the
+// RefreshAttachLimit asks a registered driver again how many volumes can be attached, and tells the
 // cluster if that has changed. It blocks until the driver has answered, for 2 minutes at
 // most.
-func (v *Volumes) Refresh(ctx context.Context, driver string) error {
-	return v.drivers.refresh(ctx, driver)
+func (v *Volumes) RefreshAttachLimit(ctx context.Context, driver string) error {
+	return v.drivers.refreshAttachLimit(ctx, driver)
 }
 
 // Drivers returns the names of the registered drivers, sorted.
@@ -135,7 +135,7 @@ func (v *Volumes) Drivers() []string { return v.drivers.names() }
 // the driver may still be working on it, which TearDown handles. SetUp may be called again
 // after any outcome.
 //
-// podOwns says that the caller must apply the pod's fsGroup to the volume's files, because
+// appliesFSGroup says that the caller must apply the pod's fsGroup to the volume's files, because
 // the driver does not. Errors have upstream's wording, with Secrets' values masked. When a
 // missing driver registers, the pod is woken (Waker).
 func (v *Volumes) SetUp(ctx context.Context, volume pod.CSIVolume) (podOwns bool, err error) {
@@ -160,12 +160,12 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 	if err := p.getSecrets(ctx, v.objects); err != nil {
 		return false, err
 	}
-	if p.dirHasOther() {
+	if p.dirHasOtherVolume() {
 		if err := v.TearDown(ctx, volume.Dir); err != nil {
 			return false, err
 		}
 	}
-	if err := v.attach(ctx, p, again); err != nil {
+	if err := v.awaitCluster(ctx, p, again); err != nil {
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
 	unlock, err := v.locks.Lock(ctx, p.key())
@@ -176,25 +176,25 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 	if again && !p.isSetUp() {
 		return false, nil // it was torn down meanwhile
 	}
-	p.again = again
-	s, err := v.open(ctx, d)
+	p.republishing = again
+	s, err := v.openSession(ctx, d)
 	if err != nil {
-		v.drivers.wait(p.driver, volume.Pod.UID)
+		v.drivers.addWaiting(p.driver, volume.Pod.UID)
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
 	defer s.close()
-	p.setCapabilities(s.can)
+	p.setCapabilities(s.capabilities)
 	if err := v.stageAndPublish(ctx, s, p); err != nil {
 		return false, fmt.Errorf("%s: %w", pluginName, err)
 	}
 	v.follow(volume, p)
-	return p.podOwns(), nil
+	return p.appliesFSGroup(), nil
 }
 
 // stageAndPublish stages, publishes and expands the volume; the volume's lock is
 // held.
 func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) error {
-	if err := p.begin(v.boot); err != nil {
+	if err := p.recordUser(v.boot); err != nil {
 		return err
 	}
 	if err := v.stage(ctx, s, p); err != nil {
@@ -204,12 +204,12 @@ func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) erro
 		return err
 	}
 	if p.claim != nil { // the cluster says when
-		return v.grow(ctx, s, p, p.claim, p.size)
+		return v.expandClaim(ctx, s, p, p.claim, p.size)
 	}
-	return v.expand(ctx, s, p)
+	return v.expandStandalone(ctx, s, p)
 }
 
 // Path returns where SetUp publishes a volume. It is pure.
 func (v *Volumes) Path(volume pod.CSIVolume) string {
-	return pathsOf(v.root, volume.Dir, recordOf(&volume, "")).target
+	return pathsOf(v.root, volume.Dir, newRecord(&volume, "")).target
 }

@@ -215,7 +215,7 @@ func TestAccessModesAreConvertedAsUpstreamDoes(t *testing.T) {
 		v1.ReadWriteMany:    {csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
 	} {
 		for i, can := range []map[csipb.NodeServiceCapability_RPC_Type]bool{nil, {manyWrite: true}} {
-			p := &plan{record: &record{}, modes: []v1.PersistentVolumeAccessMode{given}}
+			p := &plan{record: &record{}, accessModes: []v1.PersistentVolumeAccessMode{given}}
 			p.setCapabilities(can)
 			if got := p.accessMode(); got != want[i] {
 				t.Errorf("%s, %v: got %v, want %v", given, can, got, want[i])
@@ -288,7 +288,7 @@ func TestAVolumeIsExpandedWithItsPersistentVolume(t *testing.T) {
 
 // TestWhatIsPublishedAgainEndsWithRun: no call to a driver outlives podd's part that made it.
 func TestWhatIsPublishedAgainEndsWithRun(t *testing.T) {
-	n := newNode(t, "", func(v *Volumes) { v.period = time.Millisecond })
+	n := newNode(t, "", func(v *Volumes) { v.followPeriod = time.Millisecond })
 	f := newFake(t, driverName).serve().register(n)
 	n.has(driverName)
 	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
@@ -328,13 +328,13 @@ func TestAVolumeThatCannotBePublishedAgainStays(t *testing.T) {
 	}
 	for _, code := range []codes.Code{codes.Internal, codes.Unavailable, codes.InvalidArgument} {
 		f.on("NodePublishVolume", func(context.Context) error { return status.Error(code, "not now") })
-		n.stopRepublish(v.Dir)
+		n.unfollow(v.Dir)
 		n.publishAgain(t.Context(), v)
-		n.Follow(v)
+		n.Adopt(v)
 		if _, err := os.Lstat(target); err != nil {
 			t.Errorf("%v: the target: %v", code, err)
 		}
-		if n.republished[v.Dir] == nil {
+		if n.followed[v.Dir] == nil {
 			t.Fatalf("%v: it is not published again any more", code)
 		}
 	}
@@ -349,14 +349,14 @@ func TestRequiresRepublish(t *testing.T) {
 	n.allow(driverName, func(s *storagev1.CSIDriverSpec) { yes := true; s.RequiresRepublish = &yes }, storagev1.VolumeLifecycleEphemeral)
 	v := n.inline("a", driverName)
 	n.mustSetUp(v)
-	if n.republished[v.Dir] == nil {
+	if n.followed[v.Dir] == nil {
 		t.Fatal("nothing will publish it again")
 	}
-	n.stopRepublish(v.Dir)
+	n.unfollow(v.Dir)
 	n.publishAgain(t.Context(), v)
 	wantCalls(t, f, "Publish", "Publish")
 	n.mustTearDown(v)
-	if len(n.republished) > 0 {
+	if len(n.followed) > 0 {
 		t.Error("it would be published again after its end")
 	}
 	if owns, err := n.setUp(t.Context(), v, true); owns || err != nil { // its timer had fired before
@@ -366,8 +366,8 @@ func TestRequiresRepublish(t *testing.T) {
 	if _, err := os.Lstat(v.Dir); !os.IsNotExist(err) {
 		t.Errorf("%s is there again (%v)", v.Dir, err)
 	}
-	n.Follow(v)
-	if len(n.republished) > 0 {
+	n.Adopt(v)
+	if len(n.followed) > 0 {
 		t.Error("a volume that is not set up is followed")
 	}
 }

@@ -15,27 +15,27 @@ import (
 	"podd/internal/pod"
 )
 
-// owner is a pod that has devices, or waits for their allocation, or failed to get them.
-type owner struct {
+// podDevices is a pod that has devices, or waits for their allocation, or failed to get them.
+type podDevices struct {
 	// containers maps container and resource to the grant.
 	containers map[string]map[string]*grant
-	job        *job     // nil for none
-	failed     *failure // nil for none
+	allocation *allocationJob // nil for none
+	failure    *failure       // nil for none
 }
 
 // grant is a container's share of one resource. It is immutable except for confirmed.
 type grant struct {
-	ids      []string // sorted
-	nodes    map[string][]int64
-	response *pluginapi.ContainerAllocateResponse
-	// confirmed says that this podd has seen the devices healthy.
-	confirmed bool
+	ids       []string // sorted
+	numaNodes map[string][]int64
+	response  *pluginapi.ContainerAllocateResponse
+	// seenHealthy says that this podd has seen the devices healthy.
+	seenHealthy bool
 }
 
-// job allocates reserved devices.
-type job struct {
-	items  []item
-	cancel context.CancelFunc // nil until it runs
+// allocationJob allocates reserved devices.
+type allocationJob struct {
+	reservations []reservation
+	cancel       context.CancelFunc // nil until it runs
 	// admission says that the pod waits for its admission; otherwise one of its containers
 	// waits.
 	admission bool
@@ -45,22 +45,22 @@ type job struct {
 type failure struct {
 	err        error
 	generation uint64
-	until      time.Time // another attempt makes sense then
+	retryAt    time.Time // another attempt makes sense then
 	delay      time.Duration
-	due        bool
+	retryDue   bool
 }
 
-// countedLocked says which resources of a pod come from plugins. The node does not count
+// pluginResourcesLocked says which resources of a pod come from plugins. The node does not count
 // others: the scheduler of a cluster may know them. For a static pod, no scheduler has
 // looked for a node. Such a pod also waits for plugins that no podd has ever seen, as long
 // as some may not have registered yet after the start.
-func (m *Manager) countedLocked(p *v1.Pod) func(string) bool {
-	awaited, o := pod.IsStatic(p) && settling(m.newcomers), m.pods[p.UID]
+func (m *Manager) pluginResourcesLocked(p *v1.Pod) func(string) bool {
+	awaited, o := pod.IsStatic(p) && awaitingPlugins(m.newPluginsUntil), m.pods[p.UID]
 	return func(name string) bool {
 		if !strings.Contains(name, "/") {
 			return false // mostly resources that every node has
 		}
-		if r := m.resources[name]; r != nil && r.known && !r.gone {
+		if r := m.resources[name]; r != nil && r.everRegistered && !r.gone {
 			return true
 		}
 		if o != nil {
@@ -70,36 +70,36 @@ func (m *Manager) countedLocked(p *v1.Pod) func(string) bool {
 				}
 			}
 		}
-		return awaited && extended(name)
+		return awaited && isExtendedResource(name)
 	}
 }
 
 // Admit gives a pod the devices that it requests. It never blocks. waits, if not empty,
-// says what has to happen first; then Waker.AdmitAgain is called. The error says, in
-// upstream's words, why the pod cannot have them now. AdmitAgain is also called when the
+// says what has to happen first; then Waker.RetryAdmission is called. The error says, in
+// upstream's words, why the pod cannot have them now. RetryAdmission is also called when the
 // pod may have them. A pod that has what it requests, or requests nothing, is admitted.
 func (m *Manager) Admit(p *v1.Pod) (waits string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	requests := requestsOf(p, m.countedLocked(p))
+	requests := requestsOf(p, m.pluginResourcesLocked(p))
 	if len(requests) == 0 {
 		return "", nil
 	}
 	o := m.pods[p.UID]
 	var last time.Duration
-	if o != nil && o.job != nil {
-		return allocating(o.job.items), nil
+	if o != nil && o.allocation != nil {
+		return allocatingMessage(o.allocation.reservations), nil
 	}
-	if o != nil && o.failed != nil {
-		if f := o.failed; !f.due && f.generation == m.generation {
+	if o != nil && o.failure != nil {
+		if f := o.failure; !f.retryDue && f.generation == m.generation {
 			return "", f.err
 		}
-		last = o.failed.delay
-		o.failed = nil
+		last = o.failure.delay
+		o.failure = nil
 	}
-	items, err := assign(m.stockLocked(o), requests, "")
+	items, err := assign(m.deviceViewLocked(o), requests, "")
 	if err != nil {
-		if name := m.awaitedLocked(requests); name != "" {
+		if name := m.awaitedResourceLocked(requests); name != "" {
 			return "waiting for the device plugin of " + name + " to register", nil
 		}
 		return "", err
@@ -107,35 +107,35 @@ func (m *Manager) Admit(p *v1.Pod) (waits string, err error) {
 	if len(items) == 0 {
 		return "", nil
 	}
-	m.startLocked(p.UID, &job{items: items, admission: true}, last)
-	return allocating(items), nil
+	m.startAllocationLocked(p.UID, &allocationJob{reservations: items, admission: true}, last)
+	return allocatingMessage(items), nil
 }
 
-func allocating(items []item) string {
+func allocatingMessage(items []reservation) string {
 	return "waiting for the device plugin of " + items[0].resource + " to allocate"
 }
 
-// awaitedLocked returns a requested resource that a plugin may still register after podd's
+// awaitedResourceLocked returns a requested resource that a plugin may still register after podd's
 // start.
-func (m *Manager) awaitedLocked(requests []request) string {
+func (m *Manager) awaitedResourceLocked(requests []request) string {
 	for _, q := range requests {
-		until := m.settled
+		until := m.knownPluginsUntil
 		r := m.resources[q.resource]
-		if r == nil || !r.known {
-			until = m.newcomers
+		if r == nil || !r.everRegistered {
+			until = m.newPluginsUntil
 		}
-		if settling(until) && (r == nil || !r.listed) {
+		if awaitingPlugins(until) && (r == nil || !r.listed) {
 			return q.resource
 		}
 	}
 	return ""
 }
 
-// settling says that, after the start, some plugins may not have registered yet.
-func settling(until time.Time) bool { return !until.IsZero() && time.Now().Before(until) }
+// awaitingPlugins says that, after the start, some plugins may not have registered yet.
+func awaitingPlugins(until time.Time) bool { return !until.IsZero() && time.Now().Before(until) }
 
-func (m *Manager) stockLocked(o *owner) stock {
-	s := stock{resources: m.resources, used: m.usedLocked()}
+func (m *Manager) deviceViewLocked(o *podDevices) deviceView {
+	s := deviceView{resources: m.resources, used: m.usedLocked()}
 	if o != nil {
 		s.granted = o.containers
 	}
@@ -149,14 +149,14 @@ func (m *Manager) usedLocked() map[string]map[string]bool {
 		for _, grants := range o.containers {
 			for name, g := range grants {
 				for _, id := range g.ids {
-					set(used, name, id)
+					addID(used, name, id)
 				}
 			}
 		}
-		if o.job != nil {
-			for _, one := range o.job.items {
+		if o.allocation != nil {
+			for _, one := range o.allocation.reservations {
 				for _, id := range one.ids {
-					set(used, one.resource, id)
+					addID(used, one.resource, id)
 				}
 			}
 		}
@@ -164,20 +164,20 @@ func (m *Manager) usedLocked() map[string]map[string]bool {
 	return used
 }
 
-// startLocked starts the allocation of a job's devices; last is the delay after the last
+// startAllocationLocked starts the allocation of a job's devices; last is the delay after the last
 // failure.
-func (m *Manager) startLocked(uid pod.UID, j *job, last time.Duration) {
+func (m *Manager) startAllocationLocked(uid pod.UID, j *allocationJob, last time.Duration) {
 	o := m.pods[uid]
 	if o == nil {
-		o = &owner{containers: map[string]map[string]*grant{}}
+		o = &podDevices{containers: map[string]map[string]*grant{}}
 		m.pods[uid] = o
 	}
-	o.job = j
-	m.loop.Go(func(ctx context.Context) { m.work(ctx, uid, o, j, last) })
+	o.allocation = j
+	m.loop.Go(func(ctx context.Context) { m.runAllocation(ctx, uid, o, j, last) })
 }
 
-// work does a job and tells those who wait for it.
-func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last time.Duration) {
+// runAllocation does a job and tells those who wait for it.
+func (m *Manager) runAllocation(ctx context.Context, uid pod.UID, o *podDevices, j *allocationJob, last time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
@@ -188,15 +188,15 @@ func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last 
 	j.cancel = cancel
 	m.mu.Unlock()
 	grants, err := m.allocateAll(ctx, o, j)
-	var n news
+	var n notification
 	m.mu.Lock()
-	if m.pods[uid] != o || o.job != j {
+	if m.pods[uid] != o || o.allocation != j {
 		m.mu.Unlock()
 		return // released
 	}
-	o.job = nil
+	o.allocation = nil
 	if err == nil {
-		for i, one := range j.items {
+		for i, one := range j.reservations {
 			if o.containers[one.container] == nil {
 				o.containers[one.container] = map[string]*grant{}
 			}
@@ -206,12 +206,12 @@ func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last 
 		delay := m.times.retry.Next(last)
 		// The reserved devices are free. Do not start a new generation: two pods that a
 		// plugin refuses would make each other's allocation retry without end.
-		m.freedLocked(&n)
-		o.failed = &failure{err: err, generation: m.generation, until: time.Now().Add(delay), delay: delay}
+		m.devicesFreedLocked(&n)
+		o.failure = &failure{err: err, generation: m.generation, retryAt: time.Now().Add(delay), delay: delay}
 	}
-	n.admit = n.admit || j.admission
+	n.admitAgain = n.admitAgain || j.admission
 	if !j.admission {
-		n.of(uid)
+		n.addPod(uid)
 	}
 	m.mu.Unlock()
 	if err == nil {
@@ -219,14 +219,14 @@ func (m *Manager) work(ctx context.Context, uid pod.UID, o *owner, j *job, last 
 	} else {
 		m.log.Warn("cannot allocate devices", "uid", uid, "error", err)
 	}
-	m.tell(n)
+	m.notify(n)
 	m.loop.Wake()
 }
 
 // allocateAll asks the plugins for a job's items in turn, and returns their grants.
-func (m *Manager) allocateAll(ctx context.Context, o *owner, j *job) ([]*grant, error) {
+func (m *Manager) allocateAll(ctx context.Context, o *podDevices, j *allocationJob) ([]*grant, error) {
 	var grants []*grant
-	for i := range j.items {
+	for i := range j.reservations {
 		g, err := m.allocate(ctx, o, j, i)
 		if err != nil {
 			return nil, err
@@ -238,9 +238,9 @@ func (m *Manager) allocateAll(ctx context.Context, o *owner, j *job) ([]*grant, 
 
 // allocate asks a plugin which devices it prefers for an item, if it has preferences, and
 // then what the container needs in order to use them.
-func (m *Manager) allocate(ctx context.Context, o *owner, j *job, i int) (*grant, error) {
+func (m *Manager) allocate(ctx context.Context, o *podDevices, j *allocationJob, i int) (*grant, error) {
 	m.mu.Lock()
-	one := j.items[i]
+	one := j.reservations[i]
 	pl, options := m.pluginLocked(one.resource)
 	ids, reused := slices.Clone(one.ids), slices.Clone(one.reused)
 	var available []string
@@ -252,15 +252,15 @@ func (m *Manager) allocate(ctx context.Context, o *owner, j *job, i int) (*grant
 		return nil, fmt.Errorf("endpoint %s has been stopped", one.resource)
 	}
 	if available != nil {
-		preferred, err := m.preferred(ctx, pl, one, append(available, ids...))
+		preferred, err := m.preferredDevices(ctx, pl, one, append(available, ids...))
 		if err != nil {
 			return nil, err
 		}
 		m.mu.Lock()
-		if o.job == j {
-			prefer(j.items, i, preferred, m.freeLocked(one.resource))
+		if o.allocation == j {
+			applyPreference(j.reservations, i, preferred, m.freeLocked(one.resource))
 		}
-		ids = slices.Clone(j.items[i].ids)
+		ids = slices.Clone(j.reservations[i].ids)
 		m.mu.Unlock()
 	}
 	began := time.Now()
@@ -278,21 +278,21 @@ func (m *Manager) allocate(ctx context.Context, o *owner, j *job, i int) (*grant
 	if err := checkResponse(first); err != nil {
 		return nil, fmt.Errorf("the device plugin of %s: %w", one.resource, err)
 	}
-	g := &grant{ids: ids, response: first, confirmed: true, nodes: map[string][]int64{}}
+	g := &grant{ids: ids, response: first, seenHealthy: true, numaNodes: map[string][]int64{}}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.resources[one.resource]; r != nil {
 		for _, id := range ids {
-			if nodes := r.devices[id].nodes; len(nodes) > 0 {
-				g.nodes[id] = nodes
+			if nodes := r.devices[id].numaNodes; len(nodes) > 0 {
+				g.numaNodes[id] = nodes
 			}
 		}
 	}
 	return g, nil
 }
 
-// preferred returns the devices that a plugin prefers among the available ones.
-func (m *Manager) preferred(ctx context.Context, pl *plugin, one item, available []string) ([]string, error) {
+// preferredDevices returns the devices that a plugin prefers among the available ones.
+func (m *Manager) preferredDevices(ctx context.Context, pl *plugin, one reservation, available []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.times.prefer)
 	defer cancel()
 	slices.Sort(available)
@@ -321,7 +321,7 @@ func (m *Manager) freeLocked(name string) map[string]bool {
 	free := map[string]bool{}
 	used := m.usedLocked()[name]
 	if r := m.resources[name]; r != nil {
-		for _, id := range r.healthy() {
+		for _, id := range r.healthyIDs() {
 			if !used[id] {
 				free[id] = true
 			}
@@ -333,7 +333,7 @@ func (m *Manager) freeLocked(name string) map[string]bool {
 // Release takes a pod's devices away, because the pod no longer runs or is not admitted. It
 // is idempotent and never blocks.
 func (m *Manager) Release(uid pod.UID) {
-	var n news
+	var n notification
 	m.mu.Lock()
 	o := m.pods[uid]
 	delete(m.waiting, uid)
@@ -341,17 +341,17 @@ func (m *Manager) Release(uid pod.UID) {
 		m.releaseLocked(uid, o, &n)
 	}
 	m.mu.Unlock()
-	m.tell(n)
+	m.notify(n)
 }
 
-func (m *Manager) releaseLocked(uid pod.UID, o *owner, n *news) {
+func (m *Manager) releaseLocked(uid pod.UID, o *podDevices, n *notification) {
 	delete(m.pods, uid)
-	if o.job != nil && o.job.cancel != nil {
-		o.job.cancel()
+	if o.allocation != nil && o.allocation.cancel != nil {
+		o.allocation.cancel()
 	}
-	if len(o.containers) > 0 || o.job != nil {
+	if len(o.containers) > 0 || o.allocation != nil {
 		m.unsaved = m.unsaved || len(o.containers) > 0
-		m.betterLocked(n)
+		m.newGenerationLocked(n)
 		m.loop.Wake()
 	}
 }
@@ -359,7 +359,7 @@ func (m *Manager) releaseLocked(uid pod.UID, o *owner, n *news) {
 // Retain releases the devices of pods that keep does not name: they were removed while podd
 // did not run.
 func (m *Manager) Retain(keep map[pod.UID]bool) {
-	var n news
+	var n notification
 	m.mu.Lock()
 	for uid, o := range m.pods {
 		if !keep[uid] {
@@ -367,5 +367,5 @@ func (m *Manager) Retain(keep map[pod.UID]bool) {
 		}
 	}
 	m.mu.Unlock()
-	m.tell(n)
+	m.notify(n)
 }

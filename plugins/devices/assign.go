@@ -18,8 +18,8 @@ type request struct {
 	reusable bool
 }
 
-// item is a request with its reserved devices, sorted.
-type item struct {
+// reservation is a request with its reserved devices, sorted.
+type reservation struct {
 	request
 	ids []string
 	// reused are those of ids that an init container has had before.
@@ -37,7 +37,7 @@ func requestsOf(p *v1.Pod, counts func(resource string) bool) (all []request) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 			q := c.Resources.Limits[name]
-			if q.Value() > 0 && counts(string(name)) && !pod.ClaimedResource(p, c.Name, name) {
+			if q.Value() > 0 && counts(string(name)) && !pod.IsDRAExtendedResource(p, c.Name, name) {
 				all = append(all, request{c.Name, string(name), q.Value(), kind == pod.InitContainer})
 			}
 		}
@@ -45,8 +45,8 @@ func requestsOf(p *v1.Pod, counts func(resource string) bool) (all []request) {
 	return all
 }
 
-// stock is the node's devices as one pod sees them.
-type stock struct {
+// deviceView is the node's devices as one pod sees them.
+type deviceView struct {
 	resources map[string]*resource
 	// granted maps container and resource to the grants of the pod's containers.
 	granted map[string]map[string]*grant
@@ -57,19 +57,19 @@ type stock struct {
 // assign chooses devices for the requests of a pod, or of one container (only): first those
 // that an init container has had, then free ones, by ID. It skips requests that are granted
 // already. It changes nothing. The errors are upstream's.
-func assign(s stock, requests []request, only string) (items []item, err error) {
+func assign(s deviceView, requests []request, only string) (items []reservation, err error) {
 	reusable, taken := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, q := range requests {
 		var ids []string
 		if g := s.granted[q.container][q.resource]; g != nil {
 			if only == "" || only == q.container {
-				if err := recheck(s.resources[q.resource], q, g); err != nil {
+				if err := recheckGrant(s.resources[q.resource], q, g); err != nil {
 					return nil, err
 				}
 			}
 			ids = g.ids
 		} else if only == "" || only == q.container {
-			one, err := choose(s, q, reusable[q.resource], taken[q.resource])
+			one, err := chooseDevices(s, q, reusable[q.resource], taken[q.resource])
 			if err != nil {
 				return nil, err
 			}
@@ -77,9 +77,9 @@ func assign(s stock, requests []request, only string) (items []item, err error) 
 			ids = one.ids
 		}
 		for _, id := range ids {
-			set(taken, q.resource, id)
+			addID(taken, q.resource, id)
 			if q.reusable {
-				set(reusable, q.resource, id)
+				addID(reusable, q.resource, id)
 			} else {
 				delete(reusable[q.resource], id)
 			}
@@ -88,44 +88,44 @@ func assign(s stock, requests []request, only string) (items []item, err error) 
 	return items, nil
 }
 
-func set(sets map[string]map[string]bool, name, id string) {
+func addID(sets map[string]map[string]bool, name, id string) {
 	if sets[name] == nil {
 		sets[name] = map[string]bool{}
 	}
 	sets[name][id] = true
 }
 
-// recheck says whether a container may keep its grant. Devices that this podd has seen
+// recheckGrant says whether a container may keep its grant. Devices that this podd has seen
 // healthy stay granted.
-func recheck(r *resource, q request, g *grant) error {
+func recheckGrant(r *resource, q request, g *grant) error {
 	if int64(len(g.ids)) != q.count {
 		return fmt.Errorf("container %q changed request for resource %q from %d to %d", q.container, q.resource, len(g.ids), q.count)
 	}
-	if g.confirmed {
+	if g.seenHealthy {
 		return nil
 	}
-	if err := present(r, q.resource); err != nil {
+	if err := checkAvailable(r, q.resource); err != nil {
 		return err
 	}
-	if !r.hasHealthy(g.ids) {
+	if !r.allHealthy(g.ids) {
 		return fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", q.resource)
 	}
 	return nil
 }
 
-func present(r *resource, name string) error {
-	if r == nil || !r.known || r.gone {
+func checkAvailable(r *resource, name string) error {
+	if r == nil || !r.everRegistered || r.gone {
 		return fmt.Errorf("cannot allocate unregistered device %s", name)
 	}
-	if len(r.healthy()) == 0 {
+	if len(r.healthyIDs()) == 0 {
 		return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
 	}
 	return nil
 }
 
-func choose(s stock, q request, reusable, taken map[string]bool) (one item, err error) {
+func chooseDevices(s deviceView, q request, reusable, taken map[string]bool) (one reservation, err error) {
 	r := s.resources[q.resource]
-	if err := present(r, q.resource); err != nil {
+	if err := checkAvailable(r, q.resource); err != nil {
 		return one, err
 	}
 	one.request = q
@@ -136,7 +136,7 @@ func choose(s stock, q request, reusable, taken map[string]bool) (one item, err 
 	}
 	one.ids = slices.Clone(one.reused)
 	var free []string
-	for _, id := range r.healthy() {
+	for _, id := range r.healthyIDs() {
 		if !s.used[q.resource][id] && !taken[id] {
 			free = append(free, id)
 		}
@@ -150,10 +150,10 @@ func choose(s stock, q request, reusable, taken map[string]bool) (one item, err 
 	return one, nil
 }
 
-// prefer changes the devices of items[i] to those that its plugin prefers, as far as they
+// applyPreference changes the devices of items[i] to those that its plugin prefers, as far as they
 // are free and it need not reuse others. It changes the pod's later items that reuse them,
 // too.
-func prefer(items []item, i int, preferred []string, free map[string]bool) {
+func applyPreference(items []reservation, i int, preferred []string, free map[string]bool) {
 	one := &items[i]
 	own := map[string]bool{}
 	for _, id := range one.ids {
@@ -187,14 +187,14 @@ func prefer(items []item, i int, preferred []string, free map[string]bool) {
 	for k, id := range dropped {
 		for j := i; j < len(items); j++ {
 			if items[j].resource == one.resource {
-				replace(items[j].ids, id, added[k])
-				replace(items[j].reused, id, added[k])
+				replaceID(items[j].ids, id, added[k])
+				replaceID(items[j].reused, id, added[k])
 			}
 		}
 	}
 }
 
-func replace(ids []string, old, id string) {
+func replaceID(ids []string, old, id string) {
 	if at := slices.Index(ids, old); at >= 0 {
 		ids[at] = id
 		slices.Sort(ids)

@@ -11,24 +11,24 @@ import (
 
 const gpu = "example.com/gpu"
 
-func stockOf(ids string) stock {
-	r := &resource{known: true, listed: true, devices: map[string]device{}}
+func stockOf(ids string) deviceView {
+	r := &resource{everRegistered: true, listed: true, devices: map[string]device{}}
 	for _, id := range strings.Fields(ids) {
 		id, sick := strings.CutSuffix(id, "!")
 		r.devices[id] = device{healthy: !sick}
 	}
-	return stock{resources: map[string]*resource{gpu: r}, used: map[string]map[string]bool{}, granted: map[string]map[string]*grant{}}
+	return deviceView{resources: map[string]*resource{gpu: r}, used: map[string]map[string]bool{}, granted: map[string]map[string]*grant{}}
 }
 
-func (s stock) using(ids ...string) stock {
+func (s deviceView) using(ids ...string) deviceView {
 	for _, id := range ids {
-		set(s.used, gpu, id)
+		addID(s.used, gpu, id)
 	}
 	return s
 }
 
-func (s stock) with(container string, confirmed bool, ids ...string) stock {
-	s.granted[container] = map[string]*grant{gpu: {ids: ids, confirmed: confirmed}}
+func (s deviceView) with(container string, confirmed bool, ids ...string) deviceView {
+	s.granted[container] = map[string]*grant{gpu: {ids: ids, seenHealthy: confirmed}}
 	return s.using(ids...)
 }
 
@@ -53,7 +53,7 @@ func TestAssign(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		pod   *v1.Pod
-		stock stock
+		stock deviceView
 		only  string
 		want  string // or the error
 	}{
@@ -72,7 +72,7 @@ func TestAssign(t *testing.T) {
 		"a sidecar after an init one": {pod: pod("i1", "s1", "c1"), stock: stockOf("a b"), want: "i1=a s1=a c1=b"},
 		"too many":                    {pod: pod("c3"), stock: stockOf("a b c!"), want: "requested number of devices unavailable for example.com/gpu. Requested: 3, Available: 2"},
 		"nothing healthy":             {pod: pod("c1"), stock: stockOf("a!"), want: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
-		"no plugin":                   {pod: pod("c1"), stock: stock{resources: map[string]*resource{}}, want: "cannot allocate unregistered device example.com/gpu"},
+		"no plugin":                   {pod: pod("c1"), stock: deviceView{resources: map[string]*resource{}}, want: "cannot allocate unregistered device example.com/gpu"},
 		"what it has":                 {pod: pod("c1", "d1"), stock: stockOf("a b").with("c1", true, "a"), want: "d1=b"},
 		"what it has, though sick":    {pod: pod("c1"), stock: stockOf("a! b").with("c1", true, "a")},
 		"from before, healthy":        {pod: pod("c1"), stock: stockOf("a b").with("c1", false, "a")},
@@ -83,7 +83,7 @@ func TestAssign(t *testing.T) {
 		"others do not stop it":       {pod: pod("c2", "d1"), stock: stockOf("a b!").with("c2", false, "b"), only: "d1", want: "d1=a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			items, err := assign(tc.stock, requestsOf(tc.pod, extended), tc.only)
+			items, err := assign(tc.stock, requestsOf(tc.pod, isExtendedResource), tc.only)
 			var got []string
 			for _, one := range items {
 				got = append(got, one.container+"="+strings.Join(one.ids, ","))
@@ -101,8 +101,8 @@ func TestAssign(t *testing.T) {
 }
 
 func TestPrefer(t *testing.T) {
-	items := func() []item {
-		return []item{
+	items := func() []reservation {
+		return []reservation{
 			{request: request{container: "i", resource: gpu}, ids: []string{"a", "b"}},
 			{request: request{container: "c", resource: gpu}, ids: []string{"b", "c"}, reused: []string{"b"}},
 			{request: request{container: "c", resource: "example.com/other"}, ids: []string{"b"}},
@@ -123,7 +123,7 @@ func TestPrefer(t *testing.T) {
 		"what must be reused remains": {1, []string{"d", "e"}, "[a b] [b d] [b]"},
 	} {
 		all := items()
-		prefer(all, tc.at, tc.preferred, free)
+		applyPreference(all, tc.at, tc.preferred, free)
 		if got := fmt.Sprint(all[0].ids, all[1].ids, all[2].ids); got != "["+strings.Trim(tc.want, "[]")+"]" {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
@@ -139,7 +139,7 @@ func TestPrefer(t *testing.T) {
 func TestAnEphemeralContainerHasNoDevices(t *testing.T) {
 	p := aPod("web", gpu, "1")
 	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(withLimits("debug", gpu, "1"))}}
-	if got := requestsOf(p, extended); len(got) != 1 || got[0].container != "c" {
+	if got := requestsOf(p, isExtendedResource); len(got) != 1 || got[0].container != "c" {
 		t.Errorf("got %v, want one request of c", got)
 	}
 }
@@ -148,7 +148,7 @@ func TestAnEphemeralContainerHasNoDevices(t *testing.T) {
 func TestAClaimedResourceIsNotOfDevicePlugins(t *testing.T) {
 	p := aPod("web", gpu, "1", "example.com/other", "1")
 	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: gpu}}}
-	if got := requestsOf(p, extended); len(got) != 1 || got[0].resource != "example.com/other" {
+	if got := requestsOf(p, isExtendedResource); len(got) != 1 || got[0].resource != "example.com/other" {
 		t.Errorf("got %v", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"podd/internal/pod"
 )
 
-func newCheckpoint(path string) checkpoint.File[saved] {
-	return checkpoint.File[saved]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Sealed}, Check: func(s *saved) error {
+func newCheckpoint(path string) checkpoint.File[checkpointData] {
+	return checkpoint.File[checkpointData]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Checksummed}, Check: func(s *checkpointData) error {
 		if s.Version != 1 {
 			return fmt.Errorf("version %d of it is not known", s.Version)
 		}
@@ -24,7 +24,7 @@ func newCheckpoint(path string) checkpoint.File[saved] {
 	}}
 }
 
-type saved struct {
+type checkpointData struct {
 	Version int `json:"version"`
 	// Resources are the resources of plugins that were not gone.
 	Resources []string                                     `json:"resources,omitempty"`
@@ -64,10 +64,10 @@ func (m *Manager) save() {
 	}
 }
 
-func (m *Manager) savedLocked() (saved, error) {
-	s := saved{Version: 1, Pods: map[pod.UID]map[string]map[string]savedGrant{}}
+func (m *Manager) savedLocked() (checkpointData, error) {
+	s := checkpointData{Version: 1, Pods: map[pod.UID]map[string]map[string]savedGrant{}}
 	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
-		if r := m.resources[name]; r.known && !r.gone {
+		if r := m.resources[name]; r.everRegistered && !r.gone {
 			s.Resources = append(s.Resources, name)
 		}
 	}
@@ -81,9 +81,9 @@ func (m *Manager) savedLocked() (saved, error) {
 			for name, g := range grants {
 				response, err := proto.Marshal(g.response)
 				if err != nil {
-					return saved{}, fmt.Errorf("encode the response of the plugin of %s: %w", name, err)
+					return checkpointData{}, fmt.Errorf("encode the response of the plugin of %s: %w", name, err)
 				}
-				s.Pods[uid][container][name] = savedGrant{IDs: g.ids, Nodes: g.nodes, Response: response}
+				s.Pods[uid][container][name] = savedGrant{IDs: g.ids, Nodes: g.numaNodes, Response: response}
 			}
 		}
 	}
@@ -95,35 +95,35 @@ func (m *Manager) savedLocked() (saved, error) {
 func (m *Manager) restore() {
 	s, err := m.checkpoint.Read()
 	if errors.Is(err, fs.ErrNotExist) {
-		m.fresh, m.unsaved = true, true
+		m.noCheckpoint, m.unsaved = true, true
 		return
 	}
-	pods := map[pod.UID]*owner{}
+	pods := map[pod.UID]*podDevices{}
 	if err == nil {
-		pods, err = ownersOf(s)
+		pods, err = podDevicesOf(s)
 	}
 	if err != nil {
 		var moved error
-		m.broken, moved = m.checkpoint.SetAside()
+		m.checkpointHint, moved = m.checkpoint.SetAside()
 		m.unsaved = moved == nil // a podd that finds no file considers itself the first one
 		err = errors.Join(err, moved)
-		m.damaged = err.Error()
-		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.checkpoint.Path, "hint", m.broken, "error", err)
+		m.checkpointError = err.Error()
+		m.log.Error("cannot read which pods have which devices: assuming that none has any", "file", m.checkpoint.Path, "hint", m.checkpointHint, "error", err)
 		return
 	}
 	m.pods = pods
 	now := time.Now()
 	for _, name := range s.Resources {
-		if len(m.resources) < maxResources && extended(name) {
-			m.resources[name] = &resource{known: true, stopped: now}
+		if len(m.resources) < maxResources && isExtendedResource(name) {
+			m.resources[name] = &resource{everRegistered: true, stoppedAt: now}
 		}
 	}
 }
 
-func ownersOf(s saved) (map[pod.UID]*owner, error) {
-	pods := map[pod.UID]*owner{}
+func podDevicesOf(s checkpointData) (map[pod.UID]*podDevices, error) {
+	pods := map[pod.UID]*podDevices{}
 	for uid, containers := range s.Pods {
-		o := &owner{containers: map[string]map[string]*grant{}}
+		o := &podDevices{containers: map[string]map[string]*grant{}}
 		for container, grants := range containers {
 			o.containers[container] = map[string]*grant{}
 			for name, g := range grants {
@@ -132,7 +132,7 @@ func ownersOf(s saved) (map[pod.UID]*owner, error) {
 					return nil, fmt.Errorf("decode the response of the plugin of %s: %w", name, err)
 				}
 				slices.Sort(g.IDs)
-				o.containers[container][name] = &grant{ids: g.IDs, nodes: g.Nodes, response: response}
+				o.containers[container][name] = &grant{ids: g.IDs, numaNodes: g.Nodes, response: response}
 			}
 		}
 		pods[uid] = o

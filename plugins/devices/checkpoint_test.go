@@ -38,8 +38,8 @@ func TestOnlyTheFirstPoddIsFresh(t *testing.T) {
 		r := looped(t, root)
 		synctest.Wait()
 		r.stop()
-		if next := newRig(t, root); !r.Fresh() || next.Fresh() {
-			t.Errorf("fresh: the first one %t, the second one %t", r.Fresh(), next.Fresh())
+		if next := newRig(t, root); !r.ShouldResetExtendedResourceCapacity() || next.ShouldResetExtendedResourceCapacity() {
+			t.Errorf("fresh: the first one %t, the second one %t", r.ShouldResetExtendedResourceCapacity(), next.ShouldResetExtendedResourceCapacity())
 		}
 	})
 }
@@ -124,9 +124,9 @@ func TestWhichResourcesTheNextPoddKnows(t *testing.T) {
 }
 
 // write makes a checkpoint of an earlier podd.
-func write(t *testing.T, root string, s saved) {
+func write(t *testing.T, root string, s checkpointData) {
 	t.Helper()
-	content, err := checkpoint.Sealed.Encode(s)
+	content, err := checkpoint.Checksummed.Encode(s)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(root, "devices.json"), content, 0o600)
 	}
@@ -136,14 +136,14 @@ func write(t *testing.T, root string, s saved) {
 }
 
 // had is what an earlier podd says of a pod with one device.
-func had(uid pod.UID, resource, id string) saved {
-	return saved{Version: 1, Pods: map[pod.UID]map[string]map[string]savedGrant{uid: {"c": {resource: {IDs: []string{id}}}}}}
+func had(uid pod.UID, resource, id string) checkpointData {
+	return checkpointData{Version: 1, Pods: map[pod.UID]map[string]map[string]savedGrant{uid: {"c": {resource: {IDs: []string{id}}}}}}
 }
 
 // What a checkpoint says is bounded and checked like what plugins say.
 func TestTheResourcesOfACheckpointAreChecked(t *testing.T) {
 	root := t.TempDir()
-	s := saved{Version: 1, Resources: []string{"cpu", "kubernetes.io/gpu"}}
+	s := checkpointData{Version: 1, Resources: []string{"cpu", "kubernetes.io/gpu"}}
 	for i := range maxResources + 2 {
 		s.Resources = append(s.Resources, fmt.Sprintf("example.com/gpu%d", i))
 	}
@@ -165,10 +165,10 @@ func TestWhyACheckpointCannotBeUsed(t *testing.T) {
 	nonsense := had("uid-p", gpu, "a")
 	nonsense.Pods["uid-p"]["c"][gpu] = savedGrant{IDs: []string{"a"}, Response: []byte("\xff")}
 	for name, tc := range map[string]struct {
-		saved saved
+		saved checkpointData
 		want  string
 	}{
-		"a later version":     {saved{Version: 2}, "version 2 of it is not known"},
+		"a later version":     {checkpointData{Version: 2}, "version 2 of it is not known"},
 		"a plugin's response": {nonsense, "decode the response of the plugin of example.com/gpu: "},
 	} {
 		root := t.TempDir()
@@ -253,7 +253,7 @@ func sick(first string, others ...string) []*pluginapi.Device {
 // pods that nobody has seen yet 10 s.
 func TestHowLongPodsWaitForPluginsAfterTheStart(t *testing.T) {
 	root := t.TempDir()
-	write(t, root, saved{Version: 1, Resources: []string{gpu}})
+	write(t, root, checkpointData{Version: 1, Resources: []string{gpu}})
 	synctest.Test(t, func(t *testing.T) {
 		r := unsettled(t, root).loops()
 		defer r.stop()
@@ -283,7 +283,7 @@ func TestALateListOfAnOldPluginIsIgnored(t *testing.T) {
 		former := r.resources[gpu].plugin
 		r.plug(gpu, newFake("b"))
 		synctest.Wait()
-		if err := r.list(gpu, former, healthy("x", "y", "z")); err != nil {
+		if err := r.updateDevices(gpu, former, healthy("x", "y", "z")); err != nil {
 			t.Error(err)
 		}
 		if all, _ := r.amount(gpu); all != 1 {

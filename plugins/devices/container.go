@@ -20,7 +20,7 @@ import (
 // asking again makes sense; an error is a plugin's. It blocks while plugins prepare the
 // devices (PreStartContainer), for 30 s each at most, or until ctx ends.
 func (m *Manager) Container(ctx context.Context, p *v1.Pod, c *v1.Container) (pod.ContainerDevices, error) {
-	grants, waits, err := m.granted(p, c)
+	grants, waits, err := m.grantsOf(p, c)
 	if waits.Reason != "" || err != nil {
 		return pod.ContainerDevices{Reason: waits.Reason, Message: waits.Message}, err
 	}
@@ -29,34 +29,34 @@ func (m *Manager) Container(ctx context.Context, p *v1.Pod, c *v1.Container) (po
 			return pod.ContainerDevices{}, err
 		}
 	}
-	return combine(grants), nil
+	return mergeGrants(grants), nil
 }
 
-// granted returns a container's grants, or what it waits for.
-func (m *Manager) granted(p *v1.Pod, c *v1.Container) (grants map[string]*grant, waits pod.Waiting, err error) {
+// grantsOf returns a container's grants, or what it waits for.
+func (m *Manager) grantsOf(p *v1.Pod, c *v1.Container) (grants map[string]*grant, waits pod.Waiting, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waiting, p.UID)
-	all := requestsOf(p, m.countedLocked(p))
+	all := requestsOf(p, m.pluginResourcesLocked(p))
 	if !slices.ContainsFunc(all, func(q request) bool { return q.container == c.Name }) {
 		return nil, waits, nil
 	}
 	o := m.pods[p.UID]
-	if o != nil && o.job != nil {
-		return nil, pod.Waiting{Reason: pod.ReasonContainerCreating, Message: allocating(o.job.items)}, nil
+	if o != nil && o.allocation != nil {
+		return nil, pod.Waiting{Reason: pod.ReasonContainerCreating, Message: allocatingMessage(o.allocation.reservations)}, nil
 	}
-	if o != nil && o.failed != nil {
-		err, o.failed = o.failed.err, nil
+	if o != nil && o.failure != nil {
+		err, o.failure = o.failure.err, nil
 		return nil, waits, err
 	}
-	items, err := assign(m.stockLocked(o), all, c.Name)
+	items, err := assign(m.deviceViewLocked(o), all, c.Name)
 	if err != nil {
 		m.waiting[p.UID] = true
 		return nil, pod.Waiting{Reason: pod.ReasonCreateContainerConfigError, Message: err.Error()}, nil
 	}
 	if len(items) > 0 {
-		m.startLocked(p.UID, &job{items: items}, 0)
-		return nil, pod.Waiting{Reason: pod.ReasonContainerCreating, Message: allocating(items)}, nil
+		m.startAllocationLocked(p.UID, &allocationJob{reservations: items}, 0)
+		return nil, pod.Waiting{Reason: pod.ReasonContainerCreating, Message: allocatingMessage(items)}, nil
 	}
 	return maps.Clone(o.containers[c.Name]), waits, nil
 }
@@ -81,15 +81,15 @@ func (m *Manager) preStart(ctx context.Context, name string, ids []string) error
 	return nil
 }
 
-// combine merges a container's grants. If two grants use the same name or place, the first
+// mergeGrants merges a container's grants. If two grants use the same name or place, the first
 // one wins, in the order of the resources' names.
-func combine(grants map[string]*grant) pod.ContainerDevices {
+func mergeGrants(grants map[string]*grant) pod.ContainerDevices {
 	all := pod.ContainerDevices{Ready: true}
 	places, mounts, cdi := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(grants)) {
 		r := grants[name].response
-		all.Env = withNew(all.Env, r.GetEnvs())
-		all.Annotations = withNew(all.Annotations, r.GetAnnotations())
+		all.Env = mergeMissing(all.Env, r.GetEnvs())
+		all.Annotations = mergeMissing(all.Annotations, r.GetAnnotations())
 		for _, d := range r.GetDevices() {
 			if !places[d.GetContainerPath()] {
 				places[d.GetContainerPath()] = true
@@ -112,7 +112,7 @@ func combine(grants map[string]*grant) pod.ContainerDevices {
 	return all
 }
 
-func withNew(all, more map[string]string) map[string]string {
+func mergeMissing(all, more map[string]string) map[string]string {
 	for name, value := range more {
 		if all == nil {
 			all = map[string]string{}

@@ -98,7 +98,7 @@ func TestWhatTwoPluginsGiveToOneContainer(t *testing.T) {
 			CdiDevices: []*pluginapi.CDIDevice{{Name: "example.com/both=0"}, {Name: "example.com/x=" + name}},
 		}
 	}
-	got := combine(map[string]*grant{"example.com/z": {response: response("z")}, "example.com/a": {response: response("a")}})
+	got := mergeGrants(map[string]*grant{"example.com/z": {response: response("z")}, "example.com/a": {response: response("a")}})
 	want := pod.ContainerDevices{
 		Ready: true, Env: map[string]string{"BOTH": "a", "a": "own", "z": "own"}, Annotations: map[string]string{"both": "a", "a": "own", "z": "own"},
 		Devices: []pod.Device{{HostPath: "/dev/a", ContainerPath: "/dev/both", Permissions: "r"}, {HostPath: "/dev/a", ContainerPath: "/dev/a", Permissions: "rwm"}, {HostPath: "/dev/z", ContainerPath: "/dev/z", Permissions: "rwm"}},

@@ -11,12 +11,12 @@ func TestDevicesOfAnEarlierPoddAreRead(t *testing.T) {
 	if err != nil || !slices.Equal(s.Resources, []string{"example.com/gpu"}) {
 		t.Fatalf("got %+v, %v", s, err)
 	}
-	pods, err := ownersOf(s)
+	pods, err := podDevicesOf(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := pods["u1"].containers["web"]["example.com/gpu"]
-	if !slices.Equal(g.ids, []string{"g0"}) || g.response.GetEnvs()["GPU"] != "0" || !slices.Equal(g.nodes["g0"], []int64{0}) {
+	if !slices.Equal(g.ids, []string{"g0"}) || g.response.GetEnvs()["GPU"] != "0" || !slices.Equal(g.numaNodes["g0"], []int64{0}) {
 		t.Errorf("got %+v", g)
 	}
 }

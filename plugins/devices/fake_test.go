@@ -211,7 +211,7 @@ type wakes struct {
 }
 
 func (w *wakes) Changed(uid pod.UID) { w.mu.Lock(); w.pods[uid]++; w.mu.Unlock() }
-func (w *wakes) AdmitAgain()         { w.mu.Lock(); w.admit++; w.mu.Unlock() }
+func (w *wakes) RetryAdmission()     { w.mu.Lock(); w.admit++; w.mu.Unlock() }
 func (w *wakes) NodeChanged()        { w.mu.Lock(); w.node++; w.mu.Unlock() }
 
 func (w *wakes) of(uid pod.UID) int { w.mu.Lock(); defer w.mu.Unlock(); return w.pods[uid] }
@@ -257,7 +257,7 @@ func (r *rig) Deregister(name, endpoint string) {
 func newRig(t *testing.T, root string) *rig {
 	t.Helper()
 	r := unsettled(t, root)
-	r.settled, r.Manager.newcomers = time.Time{}, time.Time{}
+	r.knownPluginsUntil, r.Manager.newPluginsUntil = time.Time{}, time.Time{}
 	return r
 }
 
@@ -295,7 +295,7 @@ func looped(t *testing.T, root string) *rig { return newRig(t, root).loops() }
 
 // loops is Run without the sockets, for a bubble.
 func (r *rig) loops() *rig {
-	return r.run(func(ctx context.Context) { r.loop.Run(ctx, r.expire) })
+	return r.run(func(ctx context.Context) { r.loop.Run(ctx, r.runDueWork) })
 }
 
 // plug makes a fake the plugin of a resource, without a socket.
@@ -304,7 +304,7 @@ func (r *rig) plug(name string, f *fake) {
 	options, _ := f.GetDevicePluginOptions(r.t.Context(), nil)
 	closed := &atomic.Int32{}
 	r.closed[f] = closed
-	if err := r.adopt(name, &plugin{endpoint: name, api: client{f}, close: func() { closed.Add(1) }, done: make(chan struct{})}, options); err != nil {
+	if err := r.setPlugin(name, &plugin{endpoint: name, api: client{f}, close: func() { closed.Add(1) }, done: make(chan struct{})}, options); err != nil {
 		r.t.Fatal(err)
 	}
 }

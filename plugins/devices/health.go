@@ -57,7 +57,7 @@ func (m *Manager) ContainerDevices(uid pod.UID, container string) (all []*podres
 	}
 	grants := o.containers[container]
 	for _, name := range slices.Sorted(maps.Keys(grants)) {
-		all = append(all, grouped(name, grants[name].ids, func(id string) []int64 { return grants[name].nodes[id] })...)
+		all = append(all, deviceEntries(name, grants[name].ids, func(id string) []int64 { return grants[name].numaNodes[id] })...)
 	}
 	return all
 }
@@ -68,13 +68,13 @@ func (m *Manager) AllocatableDevices() (all []*podresources.ContainerDevices) {
 	defer m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
 		r := m.resources[name]
-		all = append(all, grouped(name, r.healthy(), func(id string) []int64 { return r.devices[id].nodes })...)
+		all = append(all, deviceEntries(name, r.healthyIDs(), func(id string) []int64 { return r.devices[id].numaNodes })...)
 	}
 	return all
 }
 
-// grouped returns an entry for each device, as upstream does.
-func grouped(name string, ids []string, nodes func(id string) []int64) (all []*podresources.ContainerDevices) {
+// deviceEntries returns an entry for each device, as upstream does.
+func deviceEntries(name string, ids []string, nodes func(id string) []int64) (all []*podresources.ContainerDevices) {
 	for _, id := range ids {
 		d := &podresources.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
 		for _, n := range nodes(id) {

@@ -92,8 +92,8 @@ func TestTheNodesOfADeviceAreBounded(t *testing.T) {
 		d.Topology.Nodes = append(d.Topology.Nodes, &pluginapi.NUMANode{ID: int64(i)})
 	}
 	all, err := devicesOf([]*pluginapi.Device{d})
-	if err != nil || len(all["a"].nodes) != maxNodes {
-		t.Errorf("got %d, %v; want %d", len(all["a"].nodes), err, maxNodes)
+	if err != nil || len(all["a"].numaNodes) != maxNUMANodes {
+		t.Errorf("got %d, %v; want %d", len(all["a"].numaNodes), err, maxNUMANodes)
 	}
 }
 

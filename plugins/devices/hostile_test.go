@@ -64,11 +64,11 @@ func TestTheNumberOfResourcesIsBounded(t *testing.T) {
 	for i := range maxResources {
 		r.plug(fmt.Sprintf("example.com/gpu%d", i), newFake())
 	}
-	if err := r.adopt("example.com/more", &plugin{}, nil); err == nil || err.Error() != "there are 256 resources of device plugins, which is the most" {
+	if err := r.setPlugin("example.com/more", &plugin{}, nil); err == nil || err.Error() != "there are 256 resources of device plugins, which is the most" {
 		t.Errorf("another one: got %v", err)
 	}
 	r.resources["example.com/gpu7"].gone = true
-	if err := r.adopt("example.com/more", &plugin{}, nil); err != nil || len(r.resources) != maxResources {
+	if err := r.setPlugin("example.com/more", &plugin{}, nil); err != nil || len(r.resources) != maxResources {
 		t.Errorf("one is gone: got %v, %d", err, len(r.resources))
 	}
 }
@@ -104,7 +104,7 @@ func TestOnlyOldSocketsAreRemoved(t *testing.T) {
 // Somebody removes the directory while podd runs: a plugin that registers must hear of it.
 func TestWithoutItsDirectoryThereIsNoEndpoint(t *testing.T) {
 	r := newRig(t, "")
-	if at, err := r.endpoint("gpu.sock"); at != "" || err == nil || !strings.Contains(err.Error(), r.dir) {
+	if at, err := r.socketPath("gpu.sock"); at != "" || err == nil || !strings.Contains(err.Error(), r.dir) {
 		t.Errorf("got %q, %v; want an error that names %s", at, err, r.dir)
 	}
 }
@@ -166,14 +166,14 @@ func TestWhatPluginsSendIsBounded(t *testing.T) {
 func TestADamagedCheckpointIsSaid(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	r.plug(gpu, newFake())
-	o := &owner{containers: map[string]map[string]*grant{"c": {gpu: {ids: []string{"a"}, response: &pluginapi.ContainerAllocateResponse{}}}}}
-	r.Manager.pods["uid-p"], r.resources[gpu].known = o, true
+	o := &podDevices{containers: map[string]map[string]*grant{"c": {gpu: {ids: []string{"a"}, response: &pluginapi.ContainerAllocateResponse{}}}}}
+	r.Manager.pods["uid-p"], r.resources[gpu].everRegistered = o, true
 	r.save()
 	whole, err := os.ReadFile(r.checkpoint.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	later, err := checkpoint.Sealed.Encode(saved{Version: 2})
+	later, err := checkpoint.Checksummed.Encode(checkpointData{Version: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, next.Manager.pods, next.Problems())
 		}
 		next.saveIfNeeded() // as soon as Run runs
-		if last := newRig(t, r.root); last.Fresh() {
+		if last := newRig(t, r.root); last.ShouldResetExtendedResourceCapacity() {
 			t.Errorf("%s: the podd after it takes itself for the first one", name)
 		}
 		if kept, err := os.ReadFile(r.checkpoint.Path + ".broken"); err != nil || string(kept) != content {
@@ -211,7 +211,7 @@ func TestADamagedCheckpointThatCannotBeSetAsideStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := newRig(t, r.root)
-	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.checkpoint.Path+" before podd overwrites it") || !strings.Contains(all[0].Message, "rename "+r.checkpoint.Path) || next.Fresh() {
+	if all := next.Problems(); len(all) != 1 || !strings.Contains(all[0].Hint, "copy "+r.checkpoint.Path+" before podd overwrites it") || !strings.Contains(all[0].Message, "rename "+r.checkpoint.Path) || next.ShouldResetExtendedResourceCapacity() {
 		t.Errorf("got %v", all)
 	}
 	next.saveIfNeeded()

@@ -20,9 +20,9 @@ type Waker interface {
 	// Changed says that the health of the pod's devices has changed, or that one of its
 	// containers that waits for devices can make progress.
 	Changed(uid pod.UID)
-	// AdmitAgain says that pods that wait for admission, or were rejected, may have their
+	// RetryAdmission says that pods that wait for admission, or were rejected, may have their
 	// devices now.
-	AdmitAgain()
+	RetryAdmission()
 	// NodeChanged says that Resources has changed.
 	NodeChanged()
 }
@@ -41,9 +41,9 @@ type times struct {
 	dial, options, allocate, prefer, preStart time.Duration
 	// grace is how long a resource without a plugin still counts as the node's.
 	grace time.Duration
-	// settle is how long after the start pods wait for known plugins that have not
+	// knownPluginWait is how long after the start pods wait for known plugins that have not
 	// registered again. newcomers is how long static pods wait for unknown ones.
-	settle, newcomers time.Duration
+	knownPluginWait, newPluginWait time.Duration
 	// retry is the delay between attempts to admit a pod after its plugin has returned an
 	// error.
 	retry wake.Backoff
@@ -54,14 +54,14 @@ type times struct {
 // endpointStopGracePeriod. Upstream's own plugins take ten seconds to register again.
 var upstreamTimes = times{
 	dial: 10 * time.Second, options: 10 * time.Second, allocate: 2 * time.Minute, prefer: 30 * time.Second, preStart: 30 * time.Second,
-	grace: 5 * time.Minute, settle: 30 * time.Second, newcomers: 10 * time.Second, retry: wake.Backoff{First: 10 * time.Second, Last: 5 * time.Minute},
+	grace: 5 * time.Minute, knownPluginWait: 30 * time.Second, newPluginWait: 10 * time.Second, retry: wake.Backoff{Initial: 10 * time.Second, Max: 5 * time.Minute},
 }
 
 // Manager holds the node's device plugins and the devices that pods have. Create it with
 // New; Run serves plugins.
 type Manager struct {
 	dir        string // of the sockets
-	checkpoint checkpoint.File[saved]
+	checkpoint checkpoint.File[checkpointData]
 	waker      Waker
 	log        *slog.Logger
 	metrics    *metrics
@@ -72,19 +72,19 @@ type Manager struct {
 
 	mu        sync.Mutex // guards what follows
 	resources map[string]*resource
-	pods      map[pod.UID]*owner
+	pods      map[pod.UID]*podDevices
 	// waiting are the pods with a container that waits for its devices.
 	waiting map[pod.UID]bool
-	// settled and newcomers are the times until which pods wait for plugins after the
+	// knownPluginsUntil and newcomers are the times until which pods wait for plugins after the
 	// start: for those of an earlier podd, and for new ones. They are zero once that time
 	// has passed.
-	settled, newcomers time.Time
+	knownPluginsUntil, newPluginsUntil time.Time
 	// generation counts changes that may let a rejected pod have its devices.
-	generation uint64
-	unsaved    bool
-	fresh      bool   // there was no checkpoint
-	damaged    string // why the checkpoint cannot be used
-	broken     string // where it is then, as a clause
+	generation      uint64
+	unsaved         bool
+	noCheckpoint    bool   // there was no checkpoint
+	checkpointError string // why the checkpoint cannot be used
+	checkpointHint  string // where it is then, as a clause
 	// registrationError says why plugins cannot register.
 	registrationError string
 }
@@ -94,22 +94,22 @@ func New(c Config) *Manager {
 	m := &Manager{
 		dir: filepath.Join(c.RootDir, "device-plugins"), checkpoint: newCheckpoint(filepath.Join(c.RootDir, "devices.json")),
 		waker: c.Waker, log: c.Log, metrics: newMetrics(c.Metrics), times: upstreamTimes, loop: loop.New(),
-		resources: map[string]*resource{}, pods: map[pod.UID]*owner{}, waiting: map[pod.UID]bool{},
+		resources: map[string]*resource{}, pods: map[pod.UID]*podDevices{}, waiting: map[pod.UID]bool{},
 	}
-	m.settled, m.newcomers = time.Now().Add(m.times.settle), time.Now().Add(m.times.newcomers)
+	m.knownPluginsUntil, m.newPluginsUntil = time.Now().Add(m.times.knownPluginWait), time.Now().Add(m.times.newPluginWait)
 	m.restore()
 	return m
 }
 
-// Fresh says that no podd has ever run with this root directory: the devices that the node
+// ShouldResetExtendedResourceCapacity says that no podd has ever run with this root directory: the devices that the node
 // had are unknown.
-func (m *Manager) Fresh() bool { return m.fresh }
+func (m *Manager) ShouldResetExtendedResourceCapacity() bool { return m.noCheckpoint }
 
 // Run serves plugins until ctx ends. Pods then keep their devices. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	var serve sync.WaitGroup
 	defer serve.Wait()
-	if stop, err := m.listen(&serve); err != nil {
+	if stop, err := m.serveRegistration(&serve); err != nil {
 		m.log.Error("cannot listen for device plugins: none can register", "dir", m.dir, "error", err)
 		m.mu.Lock()
 		m.registrationError = err.Error()
@@ -117,7 +117,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	} else {
 		defer stop()
 	}
-	m.loop.Run(ctx, m.expire)
+	m.loop.Run(ctx, m.runDueWork)
 	return nil
 }
 
@@ -128,79 +128,79 @@ func (m *Manager) Problems() (all []pod.Problem) {
 	if m.registrationError != "" {
 		all = append(all, pod.Problem{Origin: m.dir, Message: "no device plugin can register: " + m.registrationError, Hint: "restart podd when that is remedied"})
 	}
-	if m.damaged != "" {
+	if m.checkpointError != "" {
 		all = append(all, pod.Problem{Origin: m.checkpoint.Path, Warning: true,
-			Message: "it is not known which pods have which devices: " + m.damaged,
-			Hint:    "pods that ran before podd was started may share devices with newer ones: restart those that have some; " + m.broken})
+			Message: "it is not known which pods have which devices: " + m.checkpointError,
+			Hint:    "pods that ran before podd was started may share devices with newer ones: restart those that have some; " + m.checkpointHint})
 	}
 	return all
 }
 
-// news collects who must be told about a change once the lock is free.
-type news struct {
-	pods        map[pod.UID]bool
-	admit, node bool
+// notification collects who must be told about a change once the lock is free.
+type notification struct {
+	pods                    map[pod.UID]bool
+	admitAgain, nodeChanged bool
 }
 
-func (n *news) of(uid pod.UID) {
+func (n *notification) addPod(uid pod.UID) {
 	if n.pods == nil {
 		n.pods = map[pod.UID]bool{}
 	}
 	n.pods[uid] = true
 }
 
-// betterLocked says that plugins may now grant what they refused before.
-func (m *Manager) betterLocked(n *news) {
+// newGenerationLocked says that plugins may now grant what they refused before.
+func (m *Manager) newGenerationLocked(n *notification) {
 	m.generation++
-	m.freedLocked(n)
+	m.devicesFreedLocked(n)
 }
 
-// freedLocked says that devices that were unavailable may now be free.
-func (m *Manager) freedLocked(n *news) {
-	n.admit = true
+// devicesFreedLocked says that devices that were unavailable may now be free.
+func (m *Manager) devicesFreedLocked(n *notification) {
+	n.admitAgain = true
 	for uid := range m.waiting {
-		n.of(uid)
+		n.addPod(uid)
 	}
 	clear(m.waiting)
 }
 
-func (m *Manager) tell(n news) {
+func (m *Manager) notify(n notification) {
 	for uid := range n.pods {
 		m.waker.Changed(uid)
 	}
-	if n.admit {
-		m.waker.AdmitAgain()
+	if n.admitAgain {
+		m.waker.RetryAdmission()
 	}
-	if n.node {
+	if n.nodeChanged {
 		m.waker.NodeChanged()
 	}
 }
 
-// expire does the work that is due at now, saves changes, and returns when something will
+// runDueWork does the work that is due at now, saves changes, and returns when something will
 // be due next; zero for never.
-func (m *Manager) expire(now time.Time) (next time.Time) {
+func (m *Manager) runDueWork(now time.Time) (next time.Time) {
 	due := loop.Deadlines{Now: now}
-	var n news
+	var n notification
 	m.mu.Lock()
 	for name, r := range m.resources {
-		if r.plugin == nil && !r.gone && due.Due(r.stopped.Add(m.times.grace)) {
+		if r.plugin == nil && !r.gone && due.Due(r.stoppedAt.Add(m.times.grace)) {
 			m.log.Info("device plugin has not come back: its resource is gone", "resource", name)
-			r.gone, r.devices, n.node, m.unsaved = true, nil, true, true
+			r.gone, r.devices, n.nodeChanged, m.unsaved = true, nil, true, true
 		}
 	}
 	for _, o := range m.pods {
-		if f := o.failed; f != nil && !f.due && due.Due(f.until) {
-			f.due, n.admit = true, true
+		if f := o.failure; f != nil && !f.retryDue && due.Due(f.retryAt) {
+			f.retryDue, n.admitAgain = true, true
 		}
 	}
-	for _, until := range []*time.Time{&m.settled, &m.newcomers} {
+	for _, until := range []*time.Time{&m.knownPluginsUntil, &m.newPluginsUntil} {
 		if !until.IsZero() && due.Due(*until) {
 			*until = time.Time{}
-			m.betterLocked(&n)
+			m.newGenerationLocked(&n)
 		}
 	}
 	m.mu.Unlock()
-	m.tell(n)
+	m.notify(n)
 	m.saveIfNeeded()
 	return due.Next
 }

@@ -101,7 +101,7 @@ func TestARestartKeepsWhatPodsHave(t *testing.T) {
 	r.stop()
 
 	next := newRig(t, r.root)
-	next.settled = time.Now().Add(time.Hour)
+	next.knownPluginsUntil = time.Now().Add(time.Hour)
 	next.run(func(ctx context.Context) { _ = next.Run(ctx) })
 	next.eventually("the old sockets are removed", func() bool { _, err := os.Stat(filepath.Join(next.dir, "gpu.sock")); return err != nil })
 	if all, usable := next.amount(gpu); all != 0 || usable != 0 {
@@ -182,10 +182,10 @@ func TestAfterTheStartPodsWaitForPluginsOnlySoLong(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, root)
-		r.settled, r.newcomers = time.Now().Add(30*time.Second), time.Now().Add(10*time.Second)
+		r.knownPluginsUntil, r.newPluginsUntil = time.Now().Add(30*time.Second), time.Now().Add(10*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go r.loop.Run(ctx, r.expire)
+		go r.loop.Run(ctx, r.runDueWork)
 		static, clusters := fromFile(aPod("static", gpu, "1")), aPod("web", gpu, "1")
 		if waits, err := r.Admit(static); err != nil || waits != "waiting for the device plugin of example.com/gpu to register" {
 			t.Errorf("at first: got %q, %v", waits, err)
@@ -416,10 +416,10 @@ func TestAResourceOfBeforeTheStartIsAwaitedAndThenMissed(t *testing.T) {
 		synctest.Wait()
 		r.stop()
 		next := newRig(t, root)
-		next.settled = time.Now().Add(30 * time.Second)
+		next.knownPluginsUntil = time.Now().Add(30 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go next.loop.Run(ctx, next.expire)
+		go next.loop.Run(ctx, next.runDueWork)
 		pods := []*v1.Pod{fromFile(aPod("static", gpu, "1")), aPod("web", gpu, "1")}
 		for _, p := range pods {
 			if waits, err := next.Admit(p); err != nil || waits != "waiting for the device plugin of example.com/gpu to register" {

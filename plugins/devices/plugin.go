@@ -28,14 +28,14 @@ type plugin struct {
 	close    func()
 	// done is closed by end when another plugin has replaced this one or its socket was
 	// removed.
-	done  chan struct{}
-	ended sync.Once
+	done     chan struct{}
+	stopOnce sync.Once
 }
 
-// end ends the plugin. It may be called more than once.
-func (pl *plugin) end() { pl.ended.Do(func() { close(pl.done) }) }
+// stop ends the plugin. It may be called more than once.
+func (pl *plugin) stop() { pl.stopOnce.Do(func() { close(pl.done) }) }
 
-var errReplaced = errors.New("the plugin has registered again, or was removed")
+var errPluginReplaced = errors.New("the plugin has registered again, or was removed")
 
 // connect connects to a plugin and makes Run follow its devices. It blocks until the plugin
 // has said what it supports.
@@ -44,7 +44,7 @@ func (m *Manager) connect(ctx context.Context, name, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.adopt(name, pl, options); err != nil {
+	if err := m.setPlugin(name, pl, options); err != nil {
 		pl.close()
 		return err
 	}
@@ -73,33 +73,33 @@ func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, *pluginap
 	return pl, options, nil
 }
 
-// adopt makes a plugin the current one of its resource.
-func (m *Manager) adopt(name string, pl *plugin, options *pluginapi.DevicePluginOptions) error {
+// setPlugin makes a plugin the current one of its resource.
+func (m *Manager) setPlugin(name string, pl *plugin, options *pluginapi.DevicePluginOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resources[name]
 	if r == nil {
-		if !m.makePlaceLocked() {
+		if !m.makeRoomLocked() {
 			return fmt.Errorf("there are %d resources of device plugins, which is the most", maxResources)
 		}
 		r = &resource{}
 		m.resources[name] = r
 	}
 	if r.plugin != nil {
-		r.plugin.end()
+		r.plugin.stop()
 	}
-	r.plugin, r.stopped, r.gone = pl, time.Time{}, false
+	r.plugin, r.stoppedAt, r.gone = pl, time.Time{}, false
 	// Another list counts as news, even if it is the same.
 	r.listed = false
 	r.options.PreStartRequired = options.GetPreStartRequired()
 	r.options.GetPreferredAllocationAvailable = options.GetGetPreferredAllocationAvailable()
-	m.loop.Go(func(ctx context.Context) { m.follow(ctx, name, pl) })
+	m.loop.Go(func(ctx context.Context) { m.followPlugin(ctx, name, pl) })
 	return nil
 }
 
-// makePlaceLocked says whether there is room for another resource. To make room, it forgets
+// makeRoomLocked says whether there is room for another resource. To make room, it forgets
 // one that is gone.
-func (m *Manager) makePlaceLocked() bool {
+func (m *Manager) makeRoomLocked() bool {
 	if len(m.resources) < maxResources {
 		return true
 	}
@@ -113,19 +113,19 @@ func (m *Manager) makePlaceLocked() bool {
 	return false
 }
 
-// follow processes a plugin's lists until the plugin or ctx ends.
-func (m *Manager) follow(ctx context.Context, name string, pl *plugin) {
+// followPlugin processes a plugin's lists until the plugin or ctx ends.
+func (m *Manager) followPlugin(ctx context.Context, name string, pl *plugin) {
 	defer pl.close()
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
 		select {
 		case <-pl.done:
-			cancel(errReplaced)
+			cancel(errPluginReplaced)
 		case <-own.Done():
 		}
 	}()
-	err := m.receive(own, name, pl)
+	err := m.receiveLists(own, name, pl)
 	if ctx.Err() != nil {
 		return // podd ends, and the plugin does not
 	}
@@ -133,10 +133,10 @@ func (m *Manager) follow(ctx context.Context, name string, pl *plugin) {
 		err = cause
 	}
 	m.log.Warn("device plugin has ended: its devices are unhealthy", "resource", name, "endpoint", pl.endpoint, "error", err)
-	m.ended(name, pl)
+	m.handlePluginEnd(name, pl)
 }
 
-func (m *Manager) receive(ctx context.Context, name string, pl *plugin) error {
+func (m *Manager) receiveLists(ctx context.Context, name string, pl *plugin) error {
 	stream, err := pl.api.ListAndWatch(ctx, &pluginapi.Empty{}, grpc.MaxCallRecvMsgSize(maxList))
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (m *Manager) receive(ctx context.Context, name string, pl *plugin) error {
 		if err != nil {
 			return err
 		}
-		if err := m.list(name, pl, response.GetDevices()); err != nil {
+		if err := m.updateDevices(name, pl, response.GetDevices()); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (m *Manager) Deregister(p *registry.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.resources[p.Name]; r != nil && r.plugin != nil && r.plugin.endpoint == p.Endpoint {
-		r.plugin.end()
+		r.plugin.stop()
 	}
 }
 
@@ -179,7 +179,7 @@ func checkPlugin(name string, versions ...string) error {
 	if !supported {
 		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", shorten(fmt.Sprint(versions)), pluginapi.SupportedVersions)
 	}
-	if !extended(name) {
+	if !isExtendedResource(name) {
 		return fmt.Errorf("the ResourceName %q is invalid", shorten(name))
 	}
 	return nil

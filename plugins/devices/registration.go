@@ -16,9 +16,9 @@ import (
 	"podd/internal/unixserver"
 )
 
-// listen serves registrations on kubelet.sock. It first removes the sockets of plugins,
+// serveRegistration serves registrations on kubelet.sock. It first removes the sockets of plugins,
 // which makes them register again. stop ends that.
-func (m *Manager) listen(work *sync.WaitGroup) (stop func(), err error) {
+func (m *Manager) serveRegistration(work *sync.WaitGroup) (stop func(), err error) {
 	if err := os.MkdirAll(m.dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -27,8 +27,8 @@ func (m *Manager) listen(work *sync.WaitGroup) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	server := grpc.NewServer(append(unixserver.Options(), grpc.ConnectionTimeout(m.times.dial))...)
-	pluginapi.RegisterRegistrationServer(server, registrations{m: m})
+	server := grpc.NewServer(append(unixserver.ServerOptions(), grpc.ConnectionTimeout(m.times.dial))...)
+	pluginapi.RegisterRegistrationServer(server, registrationServer{m: m})
 	work.Go(func() {
 		if err := unixserver.Serve(server, listener); err != nil {
 			m.log.Error("device plugins cannot register any more", "error", err)
@@ -55,18 +55,18 @@ func (m *Manager) removeSockets() {
 	}
 }
 
-type registrations struct {
+type registrationServer struct {
 	pluginapi.UnimplementedRegistrationServer
 	m *Manager
 }
 
 // Register registers a plugin. It blocks until podd is connected to it.
-func (s registrations) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+func (s registrationServer) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	began := time.Now()
 	err := checkPlugin(r.GetResourceName(), r.GetVersion())
 	endpoint := ""
 	if err == nil {
-		endpoint, err = s.m.endpoint(r.GetEndpoint())
+		endpoint, err = s.m.socketPath(r.GetEndpoint())
 	}
 	if err == nil {
 		err = s.m.connect(ctx, r.GetResourceName(), endpoint)
@@ -78,10 +78,10 @@ func (s registrations) Register(ctx context.Context, r *pluginapi.RegisterReques
 	return &pluginapi.Empty{}, nil
 }
 
-// endpoint returns the path of a plugin's socket. The socket must be in the directory, even
+// socketPath returns the path of a plugin's socket. The socket must be in the directory, even
 // after following links, because a plugin chooses which of the node's sockets podd talks
 // to.
-func (m *Manager) endpoint(name string) (string, error) {
+func (m *Manager) socketPath(name string) (string, error) {
 	if !filepath.IsLocal(name) {
 		return "", fmt.Errorf("the endpoint %q is not the name of a socket in %s", shorten(name), m.dir)
 	}

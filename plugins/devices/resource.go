@@ -29,14 +29,14 @@ const (
 type resource struct {
 	plugin  *plugin // nil for none
 	options pluginapi.DevicePluginOptions
-	// known says that its plugin has listed devices or has ended, in the life of this podd
+	// everRegistered says that its plugin has listed devices or has ended, in the life of this podd
 	// or an earlier one.
-	known bool
+	everRegistered bool
 	// listed says that this podd has received its devices.
 	listed  bool
 	devices map[string]device
-	// stopped is the time since which there is no plugin.
-	stopped time.Time
+	// stoppedAt is the time since which there is no plugin.
+	stoppedAt time.Time
 	// gone says that there has been no plugin for so long that the node no longer has the
 	// resource.
 	gone bool
@@ -44,11 +44,11 @@ type resource struct {
 
 // device is a device in a plugin's newest list.
 type device struct {
-	healthy bool
-	nodes   []int64 // the machine's NUMA nodes that it is close to
+	healthy   bool
+	numaNodes []int64 // the machine's NUMA nodes that it is close to
 }
 
-func (r *resource) healthy() (ids []string) {
+func (r *resource) healthyIDs() (ids []string) {
 	for id, d := range r.devices {
 		if d.healthy {
 			ids = append(ids, id)
@@ -58,13 +58,13 @@ func (r *resource) healthy() (ids []string) {
 	return ids
 }
 
-func (r *resource) hasHealthy(ids []string) bool {
+func (r *resource) allHealthy(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
-// extended says whether plugins may provide a resource of that name (upstream's
+// isExtendedResource says whether plugins may provide a resource of that name (upstream's
 // IsExtendedResourceName).
-func extended(name string) bool {
+func isExtendedResource(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(name, v1.DefaultResourceRequestsPrefix) && len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name)) == 0
 }
@@ -79,8 +79,8 @@ func devicesOf(list []*pluginapi.Device) (map[string]device, error) {
 		}
 		one := device{healthy: d.GetHealth() == pluginapi.Healthy}
 		for _, n := range d.GetTopology().GetNodes() {
-			if len(one.nodes) < maxNodes {
-				one.nodes = append(one.nodes, n.GetID())
+			if len(one.numaNodes) < maxNUMANodes {
+				one.numaNodes = append(one.numaNodes, n.GetID())
 			}
 		}
 		all[d.GetID()] = one
@@ -88,16 +88,16 @@ func devicesOf(list []*pluginapi.Device) (map[string]device, error) {
 	return all, nil
 }
 
-// maxNodes is more NUMA nodes than any machine has.
-const maxNodes = 64
+// maxNUMANodes is more NUMA nodes than any machine has.
+const maxNUMANodes = 64
 
-// list processes a plugin's list.
-func (m *Manager) list(name string, pl *plugin, list []*pluginapi.Device) error {
+// updateDevices processes a plugin's list.
+func (m *Manager) updateDevices(name string, pl *plugin, list []*pluginapi.Device) error {
 	devices, err := devicesOf(list)
 	if err != nil {
 		return err
 	}
-	var n news
+	var n notification
 	m.mu.Lock()
 	r := m.resources[name]
 	if r == nil || r.plugin != pl {
@@ -105,67 +105,67 @@ func (m *Manager) list(name string, pl *plugin, list []*pluginapi.Device) error 
 		return nil // another one has its place
 	}
 	first := !r.listed
-	same := !first && maps.EqualFunc(r.devices, devices, func(a, b device) bool { return a.healthy == b.healthy && slices.Equal(a.nodes, b.nodes) })
+	same := !first && maps.EqualFunc(r.devices, devices, func(a, b device) bool { return a.healthy == b.healthy && slices.Equal(a.numaNodes, b.numaNodes) })
 	if !same {
-		m.unsaved = m.unsaved || !r.known
-		r.devices, r.known, r.listed = devices, true, true
-		m.confirmLocked(name, r)
-		m.ownersLocked(name, &n)
-		m.betterLocked(&n)
-		n.node = true
+		m.unsaved = m.unsaved || !r.everRegistered
+		r.devices, r.everRegistered, r.listed = devices, true, true
+		m.confirmGrantsLocked(name, r)
+		m.addUsersLocked(name, &n)
+		m.newGenerationLocked(&n)
+		n.nodeChanged = true
 	}
 	m.mu.Unlock()
 	if level := slog.LevelInfo; !same {
 		if !first {
 			level = slog.LevelDebug // as often as the plugin likes; pods' statuses show it
 		}
-		m.log.Log(context.Background(), level, "device plugin has listed its devices", "resource", name, "devices", len(devices), "healthy", len((&resource{devices: devices}).healthy()))
+		m.log.Log(context.Background(), level, "device plugin has listed its devices", "resource", name, "devices", len(devices), "healthy", len((&resource{devices: devices}).healthyIDs()))
 	}
-	m.tell(n)
+	m.notify(n)
 	m.loop.Wake()
 	return nil
 }
 
-// confirmLocked confirms the grants that pods had before podd started.
-func (m *Manager) confirmLocked(name string, r *resource) {
+// confirmGrantsLocked confirms the grants that pods had before podd started.
+func (m *Manager) confirmGrantsLocked(name string, r *resource) {
 	for _, o := range m.pods {
 		for _, grants := range o.containers {
-			if g := grants[name]; g != nil && r.hasHealthy(g.ids) {
-				g.confirmed = true
+			if g := grants[name]; g != nil && r.allHealthy(g.ids) {
+				g.seenHealthy = true
 			}
 		}
 	}
 }
 
-// ownersLocked adds the pods that have devices of a resource to the news.
-func (m *Manager) ownersLocked(name string, n *news) {
+// addUsersLocked adds the pods that have devices of a resource to the news.
+func (m *Manager) addUsersLocked(name string, n *notification) {
 	for uid, o := range m.pods {
 		for _, grants := range o.containers {
 			if grants[name] != nil {
-				n.of(uid)
+				n.addPod(uid)
 			}
 		}
 	}
 }
 
-// ended says that a plugin no longer lists its devices.
-func (m *Manager) ended(name string, pl *plugin) {
-	var n news
+// handlePluginEnd says that a plugin no longer lists its devices.
+func (m *Manager) handlePluginEnd(name string, pl *plugin) {
+	var n notification
 	m.mu.Lock()
 	r := m.resources[name]
 	last := r != nil && r.plugin == pl
 	if last {
 		// If its plugin has listed nothing, the resource still exists, with no devices.
-		m.unsaved = m.unsaved || !r.known
-		r.plugin, r.stopped, r.known = nil, time.Now(), true
+		m.unsaved = m.unsaved || !r.everRegistered
+		r.plugin, r.stoppedAt, r.everRegistered = nil, time.Now(), true
 		for id, d := range r.devices {
-			r.devices[id] = device{nodes: d.nodes}
+			r.devices[id] = device{numaNodes: d.numaNodes}
 		}
-		m.ownersLocked(name, &n)
-		n.node = true
+		m.addUsersLocked(name, &n)
+		n.nodeChanged = true
 	}
 	m.mu.Unlock()
-	m.tell(n)
+	m.notify(n)
 	m.loop.Wake()
 }
 
@@ -180,9 +180,9 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	}
 	capacity, allocatable = v1.ResourceList{}, v1.ResourceList{}
 	for name, r := range m.resources {
-		if r.known {
+		if r.everRegistered {
 			capacity[v1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.devices)), quantity.DecimalSI)
-			allocatable[v1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.healthy())), quantity.DecimalSI)
+			allocatable[v1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.healthyIDs())), quantity.DecimalSI)
 		}
 	}
 	return capacity, allocatable

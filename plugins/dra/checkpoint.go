@@ -14,8 +14,8 @@ import (
 )
 
 // newCheckpoint is durable, because podd must know after a power failure what was prepared.
-func newCheckpoint(path string) checkpoint.File[saved] {
-	return checkpoint.File[saved]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Sealed, Durable: true}, Check: func(s *saved) error {
+func newCheckpoint(path string) checkpoint.File[checkpointData] {
+	return checkpoint.File[checkpointData]{Path: path, Format: checkpoint.Format{Codec: checkpoint.Checksummed, Durable: true}, Check: func(s *checkpointData) error {
 		if s.Version != 1 {
 			return fmt.Errorf("version %d of it is not known", s.Version)
 		}
@@ -23,7 +23,7 @@ func newCheckpoint(path string) checkpoint.File[saved] {
 	}}
 }
 
-type saved struct {
+type checkpointData struct {
 	Version int          `json:"version"`
 	Claims  []savedClaim `json:"claims"`
 }
@@ -43,7 +43,7 @@ func (m *Manager) save() error {
 	defer m.saving.Unlock()
 	m.mu.Lock()
 	revision := m.revision
-	if revision == m.written {
+	if revision == m.savedRevision {
 		m.mu.Unlock()
 		return nil
 	}
@@ -53,13 +53,13 @@ func (m *Manager) save() error {
 		return fmt.Errorf("checkpoint ResourceClaim state: %w", err)
 	}
 	m.mu.Lock()
-	m.written = revision
+	m.savedRevision = revision
 	m.mu.Unlock()
 	return nil
 }
 
-func (m *Manager) savedLocked() saved {
-	s := saved{Version: 1, Claims: []savedClaim{}}
+func (m *Manager) savedLocked() checkpointData {
+	s := checkpointData{Version: 1, Claims: []savedClaim{}}
 	for _, key := range slices.Sorted(maps.Keys(m.claims)) {
 		c := m.claims[key]
 		s.Claims = append(s.Claims, savedClaim{
@@ -79,10 +79,10 @@ func (m *Manager) restore() {
 	}
 	if err != nil {
 		var moved error
-		m.broken, moved = m.checkpoint.SetAside()
+		m.checkpointHint, moved = m.checkpoint.SetAside()
 		err = errors.Join(err, moved)
-		m.damaged = err.Error()
-		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.checkpoint.Path, "hint", m.broken, "error", err)
+		m.checkpointError = err.Error()
+		m.log.Error("cannot read which pods use which ResourceClaims: nobody unprepares those of an earlier podd", "file", m.checkpoint.Path, "hint", m.checkpointHint, "error", err)
 		return
 	}
 	for _, of := range s.Claims {

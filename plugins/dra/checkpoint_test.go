@@ -80,8 +80,8 @@ func TestAPodThatHasLeftASharedClaimDoesNotHoldItAfterARestart(t *testing.T) {
 	r.prepares(one)
 	r.prepares(two)
 	r.unprepares(one)
-	if r = newRig(t, r); r.Holds(one.UID) || !r.Holds(two.UID) {
-		t.Errorf("the first holds it: %v, the second: %v, want the second alone", r.Holds(one.UID), r.Holds(two.UID))
+	if r = newRig(t, r); r.HasPrepared(one.UID) || !r.HasPrepared(two.UID) {
+		t.Errorf("the first holds it: %v, the second: %v, want the second alone", r.HasPrepared(one.UID), r.HasPrepared(two.UID))
 	}
 }
 

@@ -36,8 +36,8 @@ type claim struct {
 	// prepared.
 	drivers map[string][]device
 	// prepared says that this podd has prepared it.
-	prepared bool
-	failure  string // why it could not be unprepared
+	prepared       bool
+	unprepareError string // why it could not be unprepared
 }
 
 // device is a device that a driver has prepared.
@@ -49,15 +49,15 @@ type device struct {
 	CDI      []string `json:"cdi,omitempty"`
 }
 
-// of says whether a device belongs to a request of its claim; "" means any request.
-func (d *device) of(request string) bool {
+// matchesRequest says whether a device belongs to a request of its claim; "" means any request.
+func (d *device) matchesRequest(request string) bool {
 	return request == "" || len(d.Requests) == 0 ||
-		slices.ContainsFunc(d.Requests, func(r string) bool { return base(r) == base(request) })
+		slices.ContainsFunc(d.Requests, func(r string) bool { return baseRequest(r) == baseRequest(request) })
 }
 
-// base returns the request without its alternative: "request" for "request/subrequest"
+// baseRequest returns the request without its alternative: "request" for "request/subrequest"
 // (upstream's BaseRequestRef).
-func base(request string) string {
+func baseRequest(request string) string {
 	request, _, _ = strings.Cut(request, "/")
 	return request
 }
@@ -70,8 +70,8 @@ func (c *claim) message() *drapb.Claim {
 	return &drapb.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
 }
 
-// uses says whether a pod uses claims.
-func uses(p *v1.Pod) bool {
+// usesClaims says whether a pod uses claims.
+func usesClaims(p *v1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil
 }
 
@@ -97,20 +97,20 @@ func nameOf(p *v1.Pod, c *v1.PodResourceClaim) (name string, generated bool, err
 	return "", false, fmt.Errorf(`pod "%s/%s": ResourceClaim not created yet`, p.Namespace, p.Name)
 }
 
-// wanted reads the claims of a pod from the cluster and checks that the pod may use them
+// fetchClaims reads the claims of a pod from the cluster and checks that the pod may use them
 // and that their drivers are there. It remembers nothing about a claim that fails. The
 // order of the checks and their errors are upstream's.
-func (m *Manager) wanted(ctx context.Context, p *v1.Pod) (all []*claim, err error) {
+func (m *Manager) fetchClaims(ctx context.Context, p *v1.Pod) (all []*claim, err error) {
 	add := func(name string, generated bool) error {
 		if name == "" || slices.ContainsFunc(all, func(c *claim) bool { return c.name == name }) {
 			return nil
 		}
-		c, err := m.fetch(ctx, p, name, generated)
+		c, err := m.fetchClaim(ctx, p, name, generated)
 		if err != nil {
 			return err
 		}
 		all = append(all, c)
-		return m.haveDrivers(p.UID, c)
+		return m.checkDriversRegistered(p.UID, c)
 	}
 	for i := range p.Spec.ResourceClaims {
 		name, generated, err := nameOf(p, &p.Spec.ResourceClaims[i])
@@ -129,7 +129,7 @@ func (m *Manager) wanted(ctx context.Context, p *v1.Pod) (all []*claim, err erro
 	return all, nil
 }
 
-func (m *Manager) fetch(ctx context.Context, p *v1.Pod, name string, generated bool) (*claim, error) {
+func (m *Manager) fetchClaim(ctx context.Context, p *v1.Pod, name string, generated bool) (*claim, error) {
 	of, err := m.cluster.ResourceClaim(ctx, p.Namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", name, err)
@@ -159,12 +159,12 @@ func newClaim(namespace, name string, of *resourcev1.ResourceClaim) (*claim, err
 	for i := range results {
 		c.drivers[results[i].Driver] = nil
 	}
-	c.allocation = identity(results)
+	c.allocation = allocationHash(results)
 	return c, nil
 }
 
-// identity tells one allocation from another.
-func identity(results []resourcev1.DeviceRequestAllocationResult) string {
+// allocationHash tells one allocation from another.
+func allocationHash(results []resourcev1.DeviceRequestAllocationResult) string {
 	var which [][5]string
 	for i := range results {
 		r := &results[i]
@@ -179,14 +179,14 @@ func identity(results []resourcev1.DeviceRequestAllocationResult) string {
 	return hex.EncodeToString(s[:])
 }
 
-// haveDrivers says whether the drivers of a claim are registered. The pod is woken when a
+// checkDriversRegistered says whether the drivers of a claim are registered. The pod is woken when a
 // missing one registers.
-func (m *Manager) haveDrivers(uid pod.UID, c *claim) error {
+func (m *Manager) checkDriversRegistered(uid pod.UID, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, driver := range slices.Sorted(maps.Keys(c.drivers)) {
 		if _, err := m.instanceLocked(driver); err != nil {
-			m.awaitLocked(driver, uid)
+			m.addWaitingLocked(driver, uid)
 			return err
 		}
 	}

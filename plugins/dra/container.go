@@ -11,17 +11,17 @@ import (
 	"podd/internal/pod"
 )
 
-// need is what a container needs from one claim.
-type need struct {
+// claimRequests is what a container needs from one claim.
+type claimRequests struct {
 	claim    string
 	requests []string // "" for all
 }
 
-// needs returns what a container needs from its pod's claims, in the order of the pod;
+// claimRequestsOf returns what a container needs from its pod's claims, in the order of the pod;
 // those of extended resources come last. The errors are upstream's.
-func needs(p *v1.Pod, c *v1.Container) (all []need, err error) {
+func claimRequestsOf(p *v1.Pod, c *v1.Container) (all []claimRequests, err error) {
 	for i := range p.Spec.ResourceClaims {
-		n := need{}
+		n := claimRequests{}
 		for _, wants := range c.Resources.Claims {
 			if wants.Name == p.Spec.ResourceClaims[i].Name {
 				n.requests = append(n.requests, wants.Request)
@@ -41,10 +41,10 @@ func needs(p *v1.Pod, c *v1.Container) (all []need, err error) {
 	if s == nil {
 		return all, nil
 	}
-	n := need{claim: s.ResourceClaimName}
+	n := claimRequests{claim: s.ResourceClaimName}
 	for _, to := range s.RequestMappings {
 		q := c.Resources.Requests[v1.ResourceName(to.ResourceName)]
-		if to.ContainerName == c.Name && !q.IsZero() && pod.ClaimedResource(p, c.Name, v1.ResourceName(to.ResourceName)) {
+		if to.ContainerName == c.Name && !q.IsZero() && pod.IsDRAExtendedResource(p, c.Name, v1.ResourceName(to.ResourceName)) {
 			n.requests = append(n.requests, to.RequestName)
 		}
 	}
@@ -58,10 +58,10 @@ func needs(p *v1.Pod, c *v1.Container) (all []need, err error) {
 // pod's claims, as drivers returned them when this podd or an earlier one had them
 // prepared. It never blocks.
 func (m *Manager) Container(p *v1.Pod, c *v1.Container) (cdi []string, err error) {
-	if !uses(p) {
+	if !usesClaims(p) {
 		return nil, nil
 	}
-	all, err := needs(p, c)
+	all, err := claimRequestsOf(p, c)
 	if err != nil {
 		return nil, err
 	}
@@ -85,18 +85,18 @@ func (m *Manager) Container(p *v1.Pod, c *v1.Container) (cdi []string, err error
 	return cdi, nil
 }
 
-// driven is a device and its driver.
-type driven struct {
+// driverDevice is a device and its driver.
+type driverDevice struct {
 	driver string
 	device
 }
 
 // devicesFor returns the devices for requests of a claim, by driver.
-func (c *claim) devicesFor(requests []string) (all []driven) {
+func (c *claim) devicesFor(requests []string) (all []driverDevice) {
 	for _, driver := range slices.Sorted(maps.Keys(c.drivers)) {
 		for _, d := range c.drivers[driver] {
-			if slices.ContainsFunc(requests, d.of) {
-				all = append(all, driven{driver, d})
+			if slices.ContainsFunc(requests, d.matchesRequest) {
+				all = append(all, driverDevice{driver, d})
 			}
 		}
 	}
@@ -107,10 +107,10 @@ func (c *claim) devicesFor(requests []string) (all []driven) {
 // resources API. (Upstream repeats, in each device of a driver, the CDI devices of those
 // before.)
 func (m *Manager) Resources(p *v1.Pod, c *v1.Container) (all []*podresources.DynamicResource) {
-	if !uses(p) {
+	if !usesClaims(p) {
 		return nil
 	}
-	needed, err := needs(p, c)
+	needed, err := claimRequestsOf(p, c)
 	if err != nil {
 		return nil // its claims are not made yet
 	}

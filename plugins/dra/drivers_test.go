@@ -126,7 +126,7 @@ func TestResourceSlicesOfADriverThatIsAwayAreDeleted(t *testing.T) {
 		r.Deregister(gpu, endpoint)
 		time.Sleep(time.Hour)
 		expect("unregistered", "node gpu.example.com")
-		r.Wipe(t.Context())
+		r.WipeResourceSlices(t.Context())
 		expect("at the start", "node gpu.example.com", "node ")
 		r.stop()
 	})
@@ -219,8 +219,8 @@ func TestAPodThatIsDroppedIsUnpreparedAtOnce(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		r.Drop(next.UID)
 		synctest.Wait()
-		if got := f.heard(); !strings.Contains(got, "unprepare default/b/c2") || r.Holds(next.UID) {
-			t.Errorf("the driver has heard %q, and the pod holds its claims: %v", got, r.Holds(next.UID))
+		if got := f.heard(); !strings.Contains(got, "unprepare default/b/c2") || r.HasPrepared(next.UID) {
+			t.Errorf("the driver has heard %q, and the pod holds its claims: %v", got, r.HasPrepared(next.UID))
 		}
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
@@ -234,8 +234,8 @@ func TestAPodThatIsDroppedIsUnpreparedAtOnce(t *testing.T) {
 		r.expect(f, "unprepare default/a/c1")
 		r.Manager.mu.Lock()
 		defer r.Manager.mu.Unlock()
-		if len(r.leftovers) > 0 || len(r.claims) > 0 {
-			t.Errorf("left are %v and %v, want nothing", r.leftovers, fmt.Sprint(r.claims))
+		if len(r.orphanedPods) > 0 || len(r.claims) > 0 {
+			t.Errorf("left are %v and %v, want nothing", r.orphanedPods, fmt.Sprint(r.claims))
 		}
 	})
 }

@@ -317,7 +317,7 @@ func (r *rig) plugAway(f *fake) (connect func(bool)) {
 			}
 		}
 	}
-	if err := r.adopt(i); err != nil {
+	if err := r.addInstance(i); err != nil {
 		r.t.Fatal(err)
 	}
 	return func(connected bool) { states <- connected }

@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// maxHealth bounds the devices with a health report from one instance.
-	maxHealth = 10000
-	// maxHealthy bounds how long a report may claim to be valid.
-	maxHealthy = 365 * 24 * time.Hour
+	// maxReportedDevices bounds the devices with a health report from one instance.
+	maxReportedDevices = 10000
+	// maxHealthTTL bounds how long a report may claim to be valid.
+	maxHealthTTL = 365 * 24 * time.Hour
 )
 
 type deviceKey struct{ pool, name string }
 
 // deviceHealth is an instance's report about a device, until it expires.
 type deviceHealth struct {
-	health  v1.ResourceHealthStatus
-	message string
-	holds   time.Duration
-	expires time.Time
+	health   v1.ResourceHealthStatus
+	message  string
+	validFor time.Duration
+	expires  time.Time
 }
 
-func (h *deviceHealth) same(o *deviceHealth) bool {
-	return h.health == o.health && h.message == o.message && h.holds == o.holds
+func (h *deviceHealth) equal(o *deviceHealth) bool {
+	return h.health == o.health && h.message == o.message && h.validFor == o.validFor
 }
 
 // followHealth reads an instance's reports about the health of its devices (KEP-4680) until
@@ -68,40 +68,40 @@ func (m *Manager) receiveHealth(ctx context.Context, i *instance) error {
 		if err != nil {
 			return err
 		}
-		if err := m.reported(i, response.GetDevices()); err != nil {
+		if err := m.applyHealthReport(i, response.GetDevices()); err != nil {
 			return err
 		}
 	}
 }
 
-// reported records a report. A device that it does not name keeps its health until that
+// applyHealthReport records a report. A device that it does not name keeps its health until that
 // expires.
-func (m *Manager) reported(i *instance, list []*healthapi.DeviceHealth) error {
+func (m *Manager) applyHealthReport(i *instance, list []*healthapi.DeviceHealth) error {
 	now := time.Now()
 	changed := map[deviceKey]bool{}
 	m.mu.Lock()
 	for _, d := range list {
 		key := deviceKey{d.GetDevice().GetPoolName(), d.GetDevice().GetDeviceName()}
 		old, known := i.devices[key]
-		if len(key.pool) > 2*maxName || len(key.name) > 2*maxName || !known && len(i.devices) >= maxHealth {
+		if len(key.pool) > 2*maxName || len(key.name) > 2*maxName || !known && len(i.devices) >= maxReportedDevices {
 			m.mu.Unlock()
-			return fmt.Errorf("the health of a device named %q is reported: want %d devices at most, and %d bytes", pluginconn.Shorten(key.name), maxHealth, 2*maxName)
+			return fmt.Errorf("the health of a device named %q is reported: want %d devices at most, and %d bytes", pluginconn.Shorten(key.name), maxReportedDevices, 2*maxName)
 		}
 		next := m.healthOf(d, now)
-		if !known || !old.same(&next) {
+		if !known || !old.equal(&next) {
 			changed[key] = true
 		}
 		i.devices[key] = next
 	}
 	pods := m.usersLocked(i.driver, changed)
 	m.mu.Unlock()
-	m.tell(pods)
+	m.wakePods(pods)
 	m.loop.Wake()
 	return nil
 }
 
 func (m *Manager) healthOf(d *healthapi.DeviceHealth, now time.Time) deviceHealth {
-	h := deviceHealth{health: v1.ResourceHealthStatusUnknown, message: messageOf(d.GetMessage()), holds: m.times.healthy}
+	h := deviceHealth{health: v1.ResourceHealthStatusUnknown, message: messageOf(d.GetMessage()), validFor: m.times.healthTTL}
 	switch d.GetHealth() {
 	case healthapi.HealthStatus_HEALTHY:
 		h.health = v1.ResourceHealthStatusHealthy
@@ -110,9 +110,9 @@ func (m *Manager) healthOf(d *healthapi.DeviceHealth, now time.Time) deviceHealt
 	case healthapi.HealthStatus_UNKNOWN:
 	}
 	if seconds := d.GetHealthCheckTimeoutSeconds(); seconds > 0 {
-		h.holds = time.Duration(min(seconds, int64(maxHealthy/time.Second))) * time.Second
+		h.validFor = time.Duration(min(seconds, int64(maxHealthTTL/time.Second))) * time.Second
 	}
-	h.expires = now.Add(h.holds)
+	h.expires = now.Add(h.validFor)
 	return h
 }
 
@@ -122,7 +122,7 @@ func messageOf(message string) string {
 		return message
 	}
 	const mark = "..."
-	return text.CutWith(message, v1.ResourceHealthMessageMaxLength-len(mark), mark)
+	return text.TruncateWith(message, v1.ResourceHealthMessageMaxLength-len(mark), mark)
 }
 
 // forgetHealth drops an instance's reports.
@@ -135,7 +135,7 @@ func (m *Manager) forgetHealth(i *instance) {
 	clear(i.devices)
 	pods := m.usersLocked(i.driver, gone)
 	m.mu.Unlock()
-	m.tell(pods)
+	m.wakePods(pods)
 }
 
 // expireHealthLocked drops reports that are too old, and returns the pods with the affected
@@ -172,7 +172,7 @@ func (m *Manager) Health(p *v1.Pod) map[string][]v1.ResourceStatus {
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		for _, wants := range c.Resources.Claims {
-			s := m.statusLocked(p, wants)
+			s := m.resourceStatusLocked(p, wants)
 			known := func(o v1.ResourceStatus) bool { return o.Name == s.Name }
 			if len(s.Resources) == 0 || slices.ContainsFunc(all[c.Name], known) {
 				continue
@@ -186,8 +186,8 @@ func (m *Manager) Health(p *v1.Pod) map[string][]v1.ResourceStatus {
 	return all
 }
 
-// statusLocked returns a status without resources if the claim is not prepared.
-func (m *Manager) statusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceStatus {
+// resourceStatusLocked returns a status without resources if the claim is not prepared.
+func (m *Manager) resourceStatusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceStatus {
 	s := v1.ResourceStatus{Name: v1.ResourceName("claim:" + wants.Name)}
 	if wants.Request != "" {
 		s.Name += v1.ResourceName("/" + wants.Request)
@@ -202,7 +202,7 @@ func (m *Manager) statusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceSta
 		return s
 	}
 	for _, d := range of.devicesFor([]string{wants.Request}) {
-		h := m.deviceLocked(d)
+		h := m.deviceHealthLocked(d)
 		if !slices.ContainsFunc(s.Resources, func(o v1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) {
 			s.Resources = append(s.Resources, h)
 		}
@@ -210,8 +210,8 @@ func (m *Manager) statusLocked(p *v1.Pod, wants v1.ResourceClaim) v1.ResourceSta
 	return s
 }
 
-// deviceLocked returns the health of a device from the newest instance that knows it.
-func (m *Manager) deviceLocked(d driven) v1.ResourceHealth {
+// deviceHealthLocked returns the health of a device from the newest instance that knows it.
+func (m *Manager) deviceHealthLocked(d driverDevice) v1.ResourceHealth {
 	r := v1.ResourceHealth{ResourceID: v1.ResourceID(d.driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {
 		r.ResourceID = v1.ResourceID(d.CDI[0])

@@ -26,12 +26,12 @@ func TestWhoMayNotRegister(t *testing.T) {
 		"no versions":      {gpu, "/run/gpu.sock", "plugin validation failed with err: invalid supported gRPC versions of DRA driver plugin gpu.example.com at endpoint /run/gpu.sock: empty list of supported gRPC services (aka supported versions)", nil},
 		"other versions":   {gpu, "/run/gpu.sock", `none of services supported by the plugin (["1.0.0"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])`, []string{"1.0.0"}},
 		"a long version":   {gpu, "/run/gpu.sock", "none of services", []string{long}},
-		"no name":          {"", "/run/gpu.sock", "want a DNS subdomain", services},
-		"a long name":      {long, "/run/gpu.sock", "want a DNS subdomain", services},
-		"a path as a name": {"../gpu", "/run/gpu.sock", "want a DNS subdomain", services},
-		"a relative path":  {gpu, "gpu.sock", "is not the path of a socket", services},
-		"a long path":      {gpu, "/" + long, "is not the path of a socket", services},
-		"a path that ends": {gpu, "/run/gpu.sock\x00.txt", "is not the path of a socket", services},
+		"no name":          {"", "/run/gpu.sock", "want a DNS subdomain", supportedServices},
+		"a long name":      {long, "/run/gpu.sock", "want a DNS subdomain", supportedServices},
+		"a path as a name": {"../gpu", "/run/gpu.sock", "want a DNS subdomain", supportedServices},
+		"a relative path":  {gpu, "gpu.sock", "is not the path of a socket", supportedServices},
+		"a long path":      {gpu, "/" + long, "is not the path of a socket", supportedServices},
+		"a path that ends": {gpu, "/run/gpu.sock\x00.txt", "is not the path of a socket", supportedServices},
 	} {
 		if err := r.Register(t.Context(), tc.driver, tc.endpoint, tc.versions); err == nil || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 2000 {
 			t.Errorf("%s: got %.300v, want %q", name, err, tc.want)
@@ -48,18 +48,18 @@ func TestTheNumberOfDriversIsBounded(t *testing.T) {
 	for n := range maxInstances {
 		r.register(gpu, fmt.Sprintf("/nothing/%d.sock", n))
 	}
-	if err := r.Register(t.Context(), gpu, "/nothing/more.sock", services); err == nil || !strings.Contains(err.Error(), "has 16 instances, which is the most") {
+	if err := r.Register(t.Context(), gpu, "/nothing/more.sock", supportedServices); err == nil || !strings.Contains(err.Error(), "has 16 instances, which is the most") {
 		t.Errorf("got %v", err)
 	}
 	for n := range maxDrivers - 1 {
 		r.register(fmt.Sprintf("d%d.example.com", n), "/nothing/gpu.sock")
 	}
-	if err := r.Register(t.Context(), "more.example.com", "/nothing/gpu.sock", services); err == nil || !strings.Contains(err.Error(), "there are 256 DRA drivers, which is the most") {
+	if err := r.Register(t.Context(), "more.example.com", "/nothing/gpu.sock", supportedServices); err == nil || !strings.Contains(err.Error(), "there are 256 DRA drivers, which is the most") {
 		t.Errorf("got %v", err)
 	}
 	r.Deregister("d7.example.com", "/nothing/gpu.sock")
 	r.register("more.example.com", "/nothing/gpu.sock")
-	if r.known["d7.example.com"] {
+	if r.measuredDrivers["d7.example.com"] {
 		t.Error("the driver that is gone is not forgotten")
 	}
 	if got := len(r.drivers); got != maxDrivers {
@@ -194,8 +194,8 @@ func TestWhatADriverMayNotAnswerToNodeUnprepareResources(t *testing.T) {
 				return &drapb.NodeUnprepareResourcesResponse{Claims: tc.claims}, tc.err
 			}
 		})
-		if err := r.Unprepare(t.Context(), p.UID); err == nil || err.Error() != "unprepare dynamic resources: "+tc.want || !r.Holds(p.UID) {
-			t.Errorf("%s: got %v, still held: %v, want %q", name, err, r.Holds(p.UID), tc.want)
+		if err := r.Unprepare(t.Context(), p.UID); err == nil || err.Error() != "unprepare dynamic resources: "+tc.want || !r.HasPrepared(p.UID) {
+			t.Errorf("%s: got %v, still held: %v, want %q", name, err, r.HasPrepared(p.UID), tc.want)
 		}
 	}
 	f.set(func() { f.unprepare = nil })
@@ -224,14 +224,14 @@ func TestHealthIsBounded(t *testing.T) {
 	r := newRig(t, nil)
 	i := &instance{driver: gpu, devices: map[deviceKey]deviceHealth{}}
 	var all []*healthapi.DeviceHealth
-	for n := range maxHealth + 1 {
+	for n := range maxReportedDevices + 1 {
 		all = append(all, report(fmt.Sprint(n), healthapi.HealthStatus_HEALTHY, 0, "")...)
 	}
 	const want = "want 10000 devices at most, and 506 bytes"
-	if err := r.reported(i, all); err == nil || len(i.devices) != maxHealth || !strings.Contains(err.Error(), want) {
+	if err := r.applyHealthReport(i, all); err == nil || len(i.devices) != maxReportedDevices || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, %d devices, want %q", err, len(i.devices), want)
 	}
-	if err := r.reported(i, report(strings.Repeat("x", 100000), healthapi.HealthStatus_HEALTHY, 0, "")); err == nil || len(err.Error()) > 2000 {
+	if err := r.applyHealthReport(i, report(strings.Repeat("x", 100000), healthapi.HealthStatus_HEALTHY, 0, "")); err == nil || len(err.Error()) > 2000 {
 		t.Errorf("got %.300v", err)
 	}
 	longest := strings.Repeat("x", 2*maxName)
@@ -246,7 +246,7 @@ func TestHealthIsBounded(t *testing.T) {
 		i := &instance{driver: gpu, devices: map[deviceKey]deviceHealth{}}
 		one := report(tc.device, healthapi.HealthStatus_HEALTHY, 0, "")
 		one[0].Device.PoolName = tc.pool
-		if err := r.reported(i, one); (err != nil) != tc.refused {
+		if err := r.applyHealthReport(i, one); (err != nil) != tc.refused {
 			t.Errorf("%s: got %.300v, want an error: %v", name, err, tc.refused)
 		}
 	}
@@ -262,7 +262,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later, err := checkpoint.Sealed.Encode(saved{Version: 2, Claims: []savedClaim{{Name: "big", UID: "c1", Pods: []pod.UID{p.UID}}}})
+	later, err := checkpoint.Checksummed.Encode(checkpointData{Version: 2, Claims: []savedClaim{{Name: "big", UID: "c1", Pods: []pod.UID{p.UID}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestADamagedCheckpointIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := newRig(t, r)
-		if all := next.Problems(); next.Holds(p.UID) || len(all) != 1 || !strings.Contains(all[0].Hint, "is unprepared by nobody") {
+		if all := next.Problems(); next.HasPrepared(p.UID) || len(all) != 1 || !strings.Contains(all[0].Hint, "is unprepared by nobody") {
 			t.Errorf("%s: got %v, %v", name, next.claims, all)
 		}
 		if got := next.Problems()[0].Message; name == "of a later version" && !strings.Contains(got, "version 2 of it is not known") {

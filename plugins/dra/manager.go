@@ -45,23 +45,23 @@ type Config struct {
 // times are the deadlines and waits.
 type times struct {
 	call time.Duration // of a driver
-	// away is how long a driver may be away before its ResourceSlices are deleted.
-	away                 time.Duration
-	wipe                 wake.Backoff  // between attempts to delete them
-	leftovers            time.Duration // between attempts to unprepare the claims of gone pods
-	healthRetry, healthy time.Duration // until another stream; how long a report is valid
+	// wipeDelay is how long a driver may be away before its ResourceSlices are deleted.
+	wipeDelay              time.Duration
+	wipeBackoff            wake.Backoff  // between attempts to delete them
+	unprepareRetry         time.Duration // between attempts to unprepare the claims of gone pods
+	healthRetry, healthTTL time.Duration // until another stream; how long a report is valid
 }
 
 // Upstream's: defaultClientCallTimeout, defaultWipingDelay, wipeResourceSlices,
 // defaultReconcilePeriod, DRAPluginManager.add and DefaultHealthTimeout.
 var upstreamTimes = times{
-	call: 45 * time.Second, away: 30 * time.Second, wipe: wake.Backoff{First: time.Second, Last: 5 * time.Minute},
-	leftovers: time.Minute, healthRetry: 5 * time.Second, healthy: 30 * time.Second,
+	call: 45 * time.Second, wipeDelay: 30 * time.Second, wipeBackoff: wake.Backoff{Initial: time.Second, Max: 5 * time.Minute},
+	unprepareRetry: time.Minute, healthRetry: 5 * time.Second, healthTTL: 30 * time.Second,
 }
 
 // Manager holds the node's drivers, and the claims that pods use. Create it with New.
 type Manager struct {
-	checkpoint checkpoint.File[saved]
+	checkpoint checkpoint.File[checkpointData]
 	node       string
 	cluster    Cluster
 	waker      Waker
@@ -70,30 +70,30 @@ type Manager struct {
 	times      times
 	loop       *loop.Loop // watches over drivers, and does due work
 
-	gates  keylock.Locks[string] // by claim.key: held while drivers are called for a claim
-	saving sync.Mutex            // held while the checkpoint is written
+	claimLocks keylock.Locks[string] // by claim.key: held while drivers are called for a claim
+	saving     sync.Mutex            // held while the checkpoint is written
 
 	mu sync.Mutex // guards what follows
 	// claims are those that pods use, by key. Whoever changes one holds its gate, too.
 	claims map[string]*claim
 	// drivers maps each driver to its registered instances, the oldest first.
 	drivers map[string][]*instance
-	// known are the drivers that metrics may name.
-	known map[string]bool
+	// measuredDrivers are the drivers that metrics may name.
+	measuredDrivers map[string]bool
 	// waiting maps a driver's name to the pods that wait for it.
 	waiting map[string]map[pod.UID]bool
-	// leftovers are pods that are gone but still have claims to unprepare.
-	leftovers map[pod.UID]bool
-	retryAt   time.Time // the next attempt
-	retrying  bool
-	// wipes maps each absent driver to the time at which its ResourceSlices will be
+	// orphanedPods are pods that are gone but still have claims to unprepare.
+	orphanedPods map[pod.UID]bool
+	retryAt      time.Time // the next attempt
+	retrying     bool
+	// wipeAt maps each absent driver to the time at which its ResourceSlices will be
 	// deleted; wiping has the deletions in progress.
-	wipes  map[string]time.Time
-	wiping map[string]*wipe
+	wipeAt map[string]time.Time
+	wiping map[string]*sliceDeletion
 	// revision counts changes of the saved state; written is the revision in the file.
-	revision, written uint64
-	damaged           string // why the checkpoint cannot be used
-	broken            string // where it is then, as a clause
+	revision, savedRevision uint64
+	checkpointError         string // why the checkpoint cannot be used
+	checkpointHint          string // where it is then, as a clause
 }
 
 // New reads the checkpoint. It starts nothing.
@@ -101,8 +101,8 @@ func New(c Config) *Manager {
 	m := &Manager{
 		checkpoint: newCheckpoint(filepath.Join(c.RootDir, "dra.json")), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
 		times: upstreamTimes, loop: loop.New(),
-		claims: map[string]*claim{}, drivers: map[string][]*instance{}, known: map[string]bool{},
-		waiting: map[string]map[pod.UID]bool{}, leftovers: map[pod.UID]bool{}, wipes: map[string]time.Time{}, wiping: map[string]*wipe{},
+		claims: map[string]*claim{}, drivers: map[string][]*instance{}, measuredDrivers: map[string]bool{},
+		waiting: map[string]map[pod.UID]bool{}, orphanedPods: map[pod.UID]bool{}, wipeAt: map[string]time.Time{}, wiping: map[string]*sliceDeletion{},
 	}
 	m.metrics = newMetrics(c.Metrics, m.inUse)
 	m.restore()
@@ -111,7 +111,7 @@ func New(c Config) *Manager {
 
 // Run watches over drivers until ctx ends. Everything then stays prepared. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
-	m.loop.Run(ctx, m.expire)
+	m.loop.Run(ctx, m.runDueWork)
 	return nil
 }
 
@@ -119,45 +119,45 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) Problems() (all []pod.Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.damaged != "" {
+	if m.checkpointError != "" {
 		all = append(all, pod.Problem{Origin: m.checkpoint.Path, Warning: true,
-			Message: "it is not known which pods use which ResourceClaims: " + m.damaged,
-			Hint:    "what was prepared before podd was started is unprepared by nobody: restart the pods with claims, and their drivers; " + m.broken})
+			Message: "it is not known which pods use which ResourceClaims: " + m.checkpointError,
+			Hint:    "what was prepared before podd was started is unprepared by nobody: restart the pods with claims, and their drivers; " + m.checkpointHint})
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.claims)) {
-		if c := m.claims[key]; c.failure != "" {
+		if c := m.claims[key]; c.unprepareError != "" {
 			all = append(all, pod.Problem{Origin: "ResourceClaim " + key, Warning: true,
-				Message: "its pod has ended and it cannot be unprepared: " + c.failure,
+				Message: "its pod has ended and it cannot be unprepared: " + c.unprepareError,
 				Hint:    "the pod's end is not reported before; look at the driver"})
 		}
 	}
 	return all
 }
 
-// tell wakes pods; the lock must be free.
-func (m *Manager) tell(pods map[pod.UID]bool) {
+// wakePods wakes pods; the lock must be free.
+func (m *Manager) wakePods(pods map[pod.UID]bool) {
 	for uid := range pods {
 		m.waker.Changed(uid)
 	}
 }
 
-// expire does the work that is due at now and returns when something will be due next; zero
+// runDueWork does the work that is due at now and returns when something will be due next; zero
 // for never.
-func (m *Manager) expire(now time.Time) (next time.Time) {
+func (m *Manager) runDueWork(now time.Time) (next time.Time) {
 	due := loop.Deadlines{Now: now}
 	m.mu.Lock()
-	for driver, at := range m.wipes {
+	for driver, at := range m.wipeAt {
 		if due.Due(at) {
-			delete(m.wipes, driver)
+			delete(m.wipeAt, driver)
 			m.wipeLocked(driver)
 		}
 	}
-	if len(m.leftovers) > 0 && !m.retrying && due.Due(m.retryAt) {
+	if len(m.orphanedPods) > 0 && !m.retrying && due.Due(m.retryAt) {
 		m.retrying = true
-		m.loop.Go(m.retryLeftovers)
+		m.loop.Go(m.unprepareOrphaned)
 	}
 	stale := m.expireHealthLocked(due.Due)
 	m.mu.Unlock()
-	m.tell(stale)
+	m.wakePods(stale)
 	return due.Next
 }

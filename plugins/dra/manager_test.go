@@ -25,7 +25,7 @@ func TestAPodWithoutClaimsCostsNothing(t *testing.T) {
 	r := newRig(t, nil)
 	p := aPod("plain")
 	r.prepares(p)
-	if got := r.has(p); got != "" || r.Holds(p.UID) || r.Health(p) != nil || r.Resources(p, &p.Spec.Containers[0]) != nil {
+	if got := r.has(p); got != "" || r.HasPrepared(p.UID) || r.Health(p) != nil || r.Resources(p, &p.Spec.Containers[0]) != nil {
 		t.Errorf("got %q", got)
 	}
 	r.unprepares(p)
@@ -61,7 +61,7 @@ dra_resource_claims_in_use{driver_name="gpu.example.com"} 1
 	r.unprepares(one)
 	r.unprepares(one)
 	r.expect(f, "")
-	if r.Holds(one.UID) || !r.Holds(two.UID) {
+	if r.HasPrepared(one.UID) || !r.HasPrepared(two.UID) {
 		t.Error("not the second pod alone uses it")
 	}
 	r.unprepares(two)
@@ -119,7 +119,7 @@ func TestWhatIsPreparedOutlivesPodd(t *testing.T) {
 	r.prepares(p)
 	has := r.has(p)
 	r = newRig(t, r)
-	if got := r.has(p); got != has || !r.Holds(p.UID) || len(r.Problems()) > 0 {
+	if got := r.has(p); got != has || !r.HasPrepared(p.UID) || len(r.Problems()) > 0 {
 		t.Errorf("after a restart the container has %q, want %q; %v", got, has, r.Problems())
 	}
 	f := r.served()
@@ -128,7 +128,7 @@ func TestWhatIsPreparedOutlivesPodd(t *testing.T) {
 	r.expect(f, "prepare default/big/c1")
 	r.unprepares(p)
 	r.expect(f, "unprepare default/big/c1")
-	if r = newRig(t, r); r.Holds(p.UID) {
+	if r = newRig(t, r); r.HasPrepared(p.UID) {
 		t.Error("it is remembered after it was unprepared")
 	}
 }
@@ -146,7 +146,7 @@ func TestAClaimIsWrittenDownBeforeItsDriverIsCalled(t *testing.T) {
 		return nil, errors.New("no")
 	}
 	r.refused(p, "prepare dynamic resources: NodePrepareResources: rpc error: code = Unknown desc = no")
-	if !r.Holds(p.UID) {
+	if !r.HasPrepared(p.UID) {
 		t.Error("it is not to be unprepared")
 	}
 	r.unprepares(p)
@@ -160,7 +160,7 @@ func TestAPodWaitsForItsDriver(t *testing.T) {
 	p := aPod("web", "big")
 	r.api.add("big", "c1", gpu, p)
 	r.refused(p, "prepare dynamic resources: DRA driver gpu.example.com is not registered")
-	if r.Holds(p.UID) {
+	if r.HasPrepared(p.UID) {
 		t.Error("it is to be unprepared although no driver was called")
 	}
 	f := newFake(gpu)
@@ -203,7 +203,7 @@ func TestTheNewestConnectedInstanceIsCalled(t *testing.T) {
 		i, err := r.instance(gpu)
 		return err == nil && i.endpoint == r.root+"/new.sock"
 	})
-	if err := r.Register(t.Context(), gpu, path, services); err == nil || !strings.Contains(err.Error(), "already registered for DRA driver plugin gpu.example.com") {
+	if err := r.Register(t.Context(), gpu, path, supportedServices); err == nil || !strings.Contains(err.Error(), "already registered for DRA driver plugin gpu.example.com") {
 		t.Errorf("got %v", err)
 	}
 	r.Deregister(gpu, r.root+"/new.sock")
@@ -358,7 +358,7 @@ func TestWhichClaimsAPodMayUse(t *testing.T) {
 	if got, err := r.Container(p, &v1.Container{Name: "of nothing"}); got != nil || err != nil {
 		t.Errorf("a container without claims has %q, %v", got, err)
 	}
-	if r.Holds(p.UID) || f.heard() != "" {
+	if r.HasPrepared(p.UID) || f.heard() != "" {
 		t.Error("what was refused has left a trace")
 	}
 	r.prepares(p)
@@ -407,7 +407,7 @@ func TestClaimsOfPodsThatAreGoneAreUnprepared(t *testing.T) {
 		r.Retain(map[pod.UID]bool{stays.UID: true})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if !r.Holds(gone.UID) || len(r.Problems()) != 1 {
+		if !r.HasPrepared(gone.UID) || len(r.Problems()) != 1 {
 			t.Errorf("it is forgotten, or not shown: %v", r.Problems())
 		}
 		f = newFake(gpu)
@@ -421,7 +421,7 @@ func TestClaimsOfPodsThatAreGoneAreUnprepared(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
 		r.expect(f, "unprepare default/big/c1")
-		if r.Holds(gone.UID) || !r.Holds(stays.UID) || len(r.Problems()) > 0 {
+		if r.HasPrepared(gone.UID) || !r.HasPrepared(stays.UID) || len(r.Problems()) > 0 {
 			t.Errorf("not the pod that is gone alone is forgotten: %v", r.Problems())
 		}
 		time.Sleep(time.Hour)

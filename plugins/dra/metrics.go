@@ -39,13 +39,13 @@ func (m *metrics) operation(name string, began time.Time, err error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(time.Since(began).Seconds())
 }
 
-// measured measures the calls of one driver.
-type measured struct {
+// callTimer measures the calls of one driver.
+type callTimer struct {
 	driver string
 	calls  *prometheus.HistogramVec
 }
 
-func (d measured) intercept(ctx context.Context, method string, q, r any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (d callTimer) intercept(ctx context.Context, method string, q, r any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	began := time.Now()
 	err := call(ctx, method, q, r, conn, opts...)
 	code := status.Code(err)

@@ -21,7 +21,7 @@ import (
 // work, or until ctx ends. The error is meant for people, in upstream's words. The pod is
 // woken when a missing driver is there.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
-	if !uses(p) {
+	if !usesClaims(p) {
 		return nil
 	}
 	began := time.Now()
@@ -34,7 +34,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 }
 
 func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
-	wanted, err := m.wanted(ctx, p)
+	wanted, err := m.fetchClaims(ctx, p)
 	if err != nil || len(wanted) == 0 {
 		return err
 	}
@@ -42,12 +42,12 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	for _, c := range wanted {
 		keys = append(keys, c.key())
 	}
-	leave, err := m.enter(ctx, keys)
+	leave, err := m.lockClaims(ctx, keys)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	todo, err := m.refer(p.UID, wanted)
+	todo, err := m.addPod(p.UID, wanted)
 	if err == nil {
 		err = m.save()
 	}
@@ -63,13 +63,13 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	for _, c := range todo {
 		c.prepared = true
 	}
-	m.forgetLocked(p.UID)
+	m.removeWaitingLocked(p.UID)
 	m.mu.Unlock()
 	return m.save()
 }
 
-// enter takes the gates of claims, always in the same order.
-func (m *Manager) enter(ctx context.Context, keys []string) (leave func(), err error) {
+// lockClaims takes the gates of claims, always in the same order.
+func (m *Manager) lockClaims(ctx context.Context, keys []string) (leave func(), err error) {
 	var held []func()
 	leave = func() {
 		for _, unlock := range held {
@@ -79,7 +79,7 @@ func (m *Manager) enter(ctx context.Context, keys []string) (leave func(), err e
 	keys = slices.Clone(keys)
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) {
-		unlock, err := m.gates.Lock(ctx, key)
+		unlock, err := m.claimLocks.Lock(ctx, key)
 		if err != nil {
 			leave()
 			return nil, err
@@ -89,9 +89,9 @@ func (m *Manager) enter(ctx context.Context, keys []string) (leave func(), err e
 	return leave, nil
 }
 
-// refer adds a pod to the users of its claims and returns the claims that must still be
+// addPod adds a pod to the users of its claims and returns the claims that must still be
 // prepared. The caller holds their gates. After an error nothing has changed.
-func (m *Manager) refer(uid pod.UID, wanted []*claim) (todo []*claim, err error) {
+func (m *Manager) addPod(uid pod.UID, wanted []*claim) (todo []*claim, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range wanted {
@@ -104,7 +104,7 @@ func (m *Manager) refer(uid pod.UID, wanted []*claim) (todo []*claim, err error)
 			return nil, fmt.Errorf("ResourceClaim %s was allocated anew, and what a previous pod had of it is still prepared (previous pod force-deleted?!)", c.name)
 		}
 	}
-	delete(m.leftovers, uid)
+	delete(m.orphanedPods, uid)
 	for _, c := range wanted {
 		if old := m.claims[c.key()]; old != nil {
 			c = old
@@ -115,7 +115,7 @@ func (m *Manager) refer(uid pod.UID, wanted []*claim) (todo []*claim, err error)
 			c.pods[uid] = true
 			m.revision++
 		}
-		c.failure = ""
+		c.unprepareError = ""
 		if !c.prepared {
 			todo = append(todo, c)
 		}
@@ -147,13 +147,13 @@ func withDriver(claims []*claim, driver string) (some []*claim) {
 func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
 	var response *drapb.NodePrepareResourcesResponse
 	err := m.call(ctx, uid, driver, "NodePrepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {
-		response, err = api.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: messages(claims)})
+		response, err = api.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: claimMessages(claims)})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	prepared, err := prepared(claims, response)
+	prepared, err := preparedDevices(claims, response)
 	if err != nil {
 		return err
 	}
@@ -183,11 +183,11 @@ func (m *Manager) call(ctx context.Context, uid pod.UID, driver, method string, 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.awaitLocked(driver, uid)
+	m.addWaitingLocked(driver, uid)
 	return err
 }
 
-func messages(claims []*claim) (all []*drapb.Claim) {
+func claimMessages(claims []*claim) (all []*drapb.Claim) {
 	for _, c := range claims {
 		all = append(all, c.message())
 	}

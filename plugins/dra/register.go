@@ -32,8 +32,8 @@ const (
 	maxPath = 4096
 )
 
-// services are the versions of the API that podd speaks, the newest first.
-var services = []string{drapb.DRAPluginService, drabeta.DRAPluginService}
+// supportedServices are the versions of the API that podd speaks, the newest first.
+var supportedServices = []string{drapb.DRAPluginService, drabeta.DRAPluginService}
 
 // instance is a registered process of a driver. While a driver is updated without a gap, it
 // has more than one.
@@ -65,7 +65,7 @@ func (m *Manager) Register(_ context.Context, p *registry.Plugin) error {
 	}
 	i, err := m.dial(name, endpoint, service)
 	if err == nil {
-		if err = m.adopt(i); err != nil {
+		if err = m.addInstance(i); err != nil {
 			i.close()
 		}
 	}
@@ -96,15 +96,15 @@ func chooseService(offered []string) (string, error) {
 		return "", errors.New("empty list of supported gRPC services (aka supported versions)")
 	}
 	for _, s := range offered {
-		if slices.Contains(services, s) {
+		if slices.Contains(supportedServices, s) {
 			return s, nil
 		}
 	}
-	return "", fmt.Errorf("none of services supported by the plugin (%s) are supported by the kubelet (%q)", pluginconn.Shorten(fmt.Sprintf("%q", offered)), services)
+	return "", fmt.Errorf("none of services supported by the plugin (%s) are supported by the kubelet (%q)", pluginconn.Shorten(fmt.Sprintf("%q", offered)), supportedServices)
 }
 
 func (m *Manager) dial(name, endpoint, service string) (*instance, error) {
-	conn, err := pluginconn.Dial(endpoint, maxResponse, grpc.WithIdleTimeout(0), grpc.WithUnaryInterceptor(measured{name, m.metrics.calls}.intercept))
+	conn, err := pluginconn.Dial(endpoint, maxResponse, grpc.WithIdleTimeout(0), grpc.WithUnaryInterceptor(callTimer{name, m.metrics.calls}.intercept))
 	if err != nil {
 		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w", name, endpoint, err)
 	}
@@ -119,8 +119,8 @@ func (m *Manager) dial(name, endpoint, service string) (*instance, error) {
 	return i, nil
 }
 
-// adopt adds an instance to those of its driver, and makes Run watch it.
-func (m *Manager) adopt(i *instance) error {
+// addInstance adds an instance to those of its driver, and makes Run watch it.
+func (m *Manager) addInstance(i *instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	others := m.drivers[i.driver]
@@ -130,37 +130,37 @@ func (m *Manager) adopt(i *instance) error {
 	if len(others) >= maxInstances {
 		return fmt.Errorf("DRA driver %s has %d instances, which is the most", i.driver, maxInstances)
 	}
-	if !m.makePlaceLocked(i.driver) {
+	if !m.makeRoomLocked(i.driver) {
 		return fmt.Errorf("there are %d DRA drivers, which is the most", maxDrivers)
 	}
 	i.devices = map[deviceKey]deviceHealth{}
 	m.drivers[i.driver] = append(others, i)
-	m.lookLocked(i.driver)
-	m.loop.Go(func(ctx context.Context) { m.serve(ctx, i) })
+	m.updateWipeLocked(i.driver)
+	m.loop.Go(func(ctx context.Context) { m.watchInstance(ctx, i) })
 	return nil
 }
 
-// makePlaceLocked says whether there is room for this driver. To make room, it forgets
+// makeRoomLocked says whether there is room for this driver. To make room, it forgets
 // another one that is not registered.
-func (m *Manager) makePlaceLocked(driver string) bool {
-	if !m.known[driver] && len(m.known) >= maxDrivers {
-		for other := range m.known {
+func (m *Manager) makeRoomLocked(driver string) bool {
+	if !m.measuredDrivers[driver] && len(m.measuredDrivers) >= maxDrivers {
+		for other := range m.measuredDrivers {
 			if len(m.drivers[other]) == 0 {
-				delete(m.known, other)
+				delete(m.measuredDrivers, other)
 				m.metrics.forget(other)
 				break
 			}
 		}
 	}
-	if !m.known[driver] && len(m.known) >= maxDrivers {
+	if !m.measuredDrivers[driver] && len(m.measuredDrivers) >= maxDrivers {
 		return false
 	}
-	m.known[driver] = true
+	m.measuredDrivers[driver] = true
 	return true
 }
 
-// serve watches an instance until its registration or ctx ends.
-func (m *Manager) serve(ctx context.Context, i *instance) {
+// watchInstance watches an instance until its registration or ctx ends.
+func (m *Manager) watchInstance(ctx context.Context, i *instance) {
 	defer i.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,17 +174,17 @@ func (m *Manager) serve(ctx context.Context, i *instance) {
 		}
 	})
 	work.Go(func() { m.followHealth(ctx, i) })
-	i.watch(ctx, func(connected bool) { m.connection(i, connected) })
+	i.watch(ctx, func(connected bool) { m.setConnected(i, connected) })
 }
 
-// connection records whether an instance is connected. If it is, it wakes the pods that
+// setConnected records whether an instance is connected. If it is, it wakes the pods that
 // wait for its driver.
-func (m *Manager) connection(i *instance, connected bool) {
+func (m *Manager) setConnected(i *instance, connected bool) {
 	var pods map[pod.UID]bool
 	m.mu.Lock()
 	if slices.Contains(m.drivers[i.driver], i) {
 		i.connected = connected
-		m.lookLocked(i.driver)
+		m.updateWipeLocked(i.driver)
 		if connected {
 			pods = m.waiting[i.driver]
 			delete(m.waiting, i.driver)
@@ -192,7 +192,7 @@ func (m *Manager) connection(i *instance, connected bool) {
 		}
 	}
 	m.mu.Unlock()
-	m.tell(pods)
+	m.wakePods(pods)
 	m.loop.Wake()
 }
 
@@ -208,13 +208,13 @@ func (m *Manager) Deregister(p *registry.Plugin) {
 			delete(m.drivers, name)
 		}
 		close(gone.done)
-		m.lookLocked(name)
+		m.updateWipeLocked(name)
 	}
 	pods := m.usersLocked(name, nil)
 	m.mu.Unlock()
 	if gone != nil {
 		m.log.Info("DRA driver unregistered", "driver", name, "endpoint", endpoint)
-		m.tell(pods) // their devices' health is unknown
+		m.wakePods(pods) // their devices' health is unknown
 		m.loop.Wake()
 	}
 }
@@ -243,16 +243,16 @@ func (m *Manager) instanceLocked(driver string) (*instance, error) {
 	return all[len(all)-1], nil
 }
 
-// awaitLocked makes a driver's connection wake a pod.
-func (m *Manager) awaitLocked(driver string, uid pod.UID) {
+// addWaitingLocked makes a driver's connection wake a pod.
+func (m *Manager) addWaitingLocked(driver string, uid pod.UID) {
 	if m.waiting[driver] == nil {
 		m.waiting[driver] = map[pod.UID]bool{}
 	}
 	m.waiting[driver][uid] = true
 }
 
-// forgetLocked ends a pod's wait for drivers.
-func (m *Manager) forgetLocked(uid pod.UID) {
+// removeWaitingLocked ends a pod's wait for drivers.
+func (m *Manager) removeWaitingLocked(uid pod.UID) {
 	for driver, uids := range m.waiting {
 		if delete(uids, uid); len(uids) == 0 {
 			delete(m.waiting, driver)

@@ -18,12 +18,12 @@ const (
 	maxName, maxCDI, maxNames = validation.DNS1123SubdomainMaxLength, 1024, 64
 )
 
-// result is what drivers return for one claim, from either call.
-type result interface{ GetError() string }
+// claimResult is what drivers return for one claim, from either call.
+type claimResult interface{ GetError() string }
 
-// complete checks that a driver has returned success for each claim, and for no other, by
+// checkResults checks that a driver has returned success for each claim, and for no other, by
 // upstream's rules and in its words.
-func complete[R result](method string, claims []*claim, results map[string]R) error {
+func checkResults[R claimResult](method string, claims []*claim, results map[string]R) error {
 	for _, uid := range slices.Sorted(maps.Keys(results)) {
 		at := slices.IndexFunc(claims, func(c *claim) bool { return string(c.uid) == uid })
 		if at < 0 {
@@ -39,9 +39,9 @@ func complete[R result](method string, claims []*claim, results map[string]R) er
 	return nil
 }
 
-// prepared returns the devices that a driver has prepared, for each of the claims.
-func prepared(claims []*claim, response *drapb.NodePrepareResourcesResponse) (all [][]device, err error) {
-	if err := complete("NodePrepareResources", claims, response.GetClaims()); err != nil {
+// preparedDevices returns the devices that a driver has prepared, for each of the claims.
+func preparedDevices(claims []*claim, response *drapb.NodePrepareResourcesResponse) (all [][]device, err error) {
+	if err := checkResults("NodePrepareResources", claims, response.GetClaims()); err != nil {
 		return nil, err
 	}
 	for _, c := range claims {
@@ -70,7 +70,7 @@ func devicesOf(list []*drapb.Device) ([]device, error) {
 			}
 		}
 		for _, name := range d.GetCdiDeviceIds() {
-			if len(name) > maxCDI || !qualified.MatchString(name) {
+			if len(name) > maxCDI || !qualifiedCDIName.MatchString(name) {
 				return nil, fmt.Errorf("%q is not the name of a CDI device (vendor/class=name)", pluginconn.Shorten(name))
 			}
 		}
@@ -79,6 +79,6 @@ func devicesOf(list []*drapb.Device) ([]device, error) {
 	return devices, nil
 }
 
-// qualified is a qualified name of the Container Device Interface's specification
+// qualifiedCDIName is a qualified name of the Container Device Interface's specification
 // (github.com/cncf-tags/container-device-interface, SPEC.md, "kind" and "devices").
-var qualified = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`)
+var qualifiedCDIName = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`)

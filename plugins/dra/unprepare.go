@@ -13,8 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// Holds says that a pod has claims that must be unprepared when it has ended.
-func (m *Manager) Holds(uid pod.UID) bool {
+// HasPrepared says that a pod has claims that must be unprepared when it has ended.
+func (m *Manager) HasPrepared(uid pod.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.claimsOfLocked(uid)) > 0
@@ -45,13 +45,13 @@ func (m *Manager) unprepare(ctx context.Context, uid pod.UID, still func() bool)
 	for _, c := range m.claimsOfLocked(uid) {
 		keys = append(keys, c.key())
 	}
-	m.forgetLocked(uid)
+	m.removeWaitingLocked(uid)
 	m.mu.Unlock()
 	if len(keys) == 0 {
 		return nil
 	}
 	began := time.Now()
-	err := m.release(ctx, uid, keys, still)
+	err := m.releaseClaims(ctx, uid, keys, still)
 	m.metrics.operation("UnprepareResources", began, err)
 	if err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)
@@ -59,13 +59,13 @@ func (m *Manager) unprepare(ctx context.Context, uid pod.UID, still func() bool)
 	return nil
 }
 
-func (m *Manager) release(ctx context.Context, uid pod.UID, keys []string, still func() bool) error {
-	leave, err := m.enter(ctx, keys)
+func (m *Manager) releaseClaims(ctx context.Context, uid pod.UID, keys []string, still func() bool) error {
+	leave, err := m.lockClaims(ctx, keys)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	last := m.leave(uid, still)
+	last := m.dropShared(uid, still)
 	var errs []error
 	stuck := map[*claim]error{}
 	for _, driver := range driversOf(last) {
@@ -81,7 +81,7 @@ func (m *Manager) release(ctx context.Context, uid pod.UID, keys []string, still
 	for _, c := range last {
 		if err := stuck[c]; err != nil {
 			if ctx.Err() == nil {
-				c.failure = err.Error()
+				c.unprepareError = err.Error()
 			}
 			continue
 		}
@@ -89,15 +89,15 @@ func (m *Manager) release(ctx context.Context, uid pod.UID, keys []string, still
 		m.revision++
 	}
 	if len(m.claimsOfLocked(uid)) == 0 {
-		delete(m.leftovers, uid)
+		delete(m.orphanedPods, uid)
 	}
 	m.mu.Unlock()
 	return errors.Join(append(errs, m.save())...)
 }
 
-// leave ends a pod's use of claims that others use, too. It returns the claims that only
+// dropShared ends a pod's use of claims that others use, too. It returns the claims that only
 // this pod uses: it remains their user until they are unprepared.
-func (m *Manager) leave(uid pod.UID, still func() bool) (last []*claim) {
+func (m *Manager) dropShared(uid pod.UID, still func() bool) (last []*claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !still() {
@@ -121,13 +121,13 @@ func (m *Manager) leave(uid pod.UID, still func() bool) (last []*claim) {
 func (m *Manager) unprepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
 	var response *drapb.NodeUnprepareResourcesResponse
 	err := m.call(ctx, uid, driver, "NodeUnprepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {
-		response, err = api.NodeUnprepareResources(ctx, &drapb.NodeUnprepareResourcesRequest{Claims: messages(claims)})
+		response, err = api.NodeUnprepareResources(ctx, &drapb.NodeUnprepareResourcesRequest{Claims: claimMessages(claims)})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return complete("NodeUnprepareResources", claims, response.GetClaims())
+	return checkResults("NodeUnprepareResources", claims, response.GetClaims())
 }
 
 // Retain unprepares the claims of pods that keep does not name: they were removed while
@@ -138,7 +138,7 @@ func (m *Manager) Retain(keep map[pod.UID]bool) {
 	for _, c := range m.claims {
 		for uid := range c.pods {
 			if !keep[uid] {
-				m.dropLocked(uid)
+				m.queueUnprepareLocked(uid)
 			}
 		}
 	}
@@ -150,24 +150,24 @@ func (m *Manager) Drop(uid pod.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.claimsOfLocked(uid)) > 0 {
-		m.dropLocked(uid)
+		m.queueUnprepareLocked(uid)
 	}
 }
 
-func (m *Manager) dropLocked(uid pod.UID) {
-	m.leftovers[uid] = true
+func (m *Manager) queueUnprepareLocked(uid pod.UID) {
+	m.orphanedPods[uid] = true
 	m.retryAt = time.Time{}
 	m.loop.Wake()
 }
 
-// retryLeftovers is a task of Run.
-func (m *Manager) retryLeftovers(ctx context.Context) {
+// unprepareOrphaned is a task of Run.
+func (m *Manager) unprepareOrphaned(ctx context.Context) {
 	m.mu.Lock()
-	uids := slices.Sorted(maps.Keys(m.leftovers))
-	m.retryAt = time.Now().Add(m.times.leftovers)
+	uids := slices.Sorted(maps.Keys(m.orphanedPods))
+	m.retryAt = time.Now().Add(m.times.unprepareRetry)
 	m.mu.Unlock()
 	for _, uid := range uids {
-		err := m.unprepare(ctx, uid, func() bool { return m.leftovers[uid] })
+		err := m.unprepare(ctx, uid, func() bool { return m.orphanedPods[uid] })
 		if err != nil && ctx.Err() == nil {
 			m.log.Info("cannot unprepare the claims of a pod that is gone: trying again", "uid", uid, "error", err)
 		}

@@ -99,7 +99,7 @@ func newRig(t *testing.T, change ...func(*rig)) *rig {
 	if r.Registry, err = New(filepath.Join(root, "plugins"), slog.New(slog.NewTextHandler(r.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	r.times.retry.First = 10 * time.Millisecond
+	r.times.retry.Initial = 10 * time.Millisecond
 	r.Handle(registration.DevicePlugin, r)
 	for _, f := range change {
 		f(r)

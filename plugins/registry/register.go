@@ -20,18 +20,18 @@ const (
 	maxShown = 100
 )
 
-var errRemoved = errors.New("the socket was removed meanwhile")
+var errSocketRemoved = errors.New("the socket was removed meanwhile")
 
 // register registers the plugin behind a socket. It retries until it succeeds or ctx ends.
 // ctx ends when the socket is removed.
 func (r *Registry) register(ctx context.Context, path string, s *socket) {
-	for delay := r.times.retry.First; ; delay = r.times.retry.Next(delay) {
-		name, err := r.attempt(ctx, path, s)
+	for delay := r.times.retry.Initial; ; delay = r.times.retry.Next(delay) {
+		name, err := r.tryRegister(ctx, path, s)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if r.fail(s, name, err) {
-			r.log.Warn("cannot register plugin: trying again", "socket", path, "plugin", text.Cut(name, maxShown), "error", err)
+		if r.recordFailure(s, name, err) {
+			r.log.Warn("cannot register plugin: trying again", "socket", path, "plugin", text.Truncate(name, maxShown), "error", err)
 		}
 		if !wake.Sleep(ctx, delay) {
 			return
@@ -39,8 +39,8 @@ func (r *Registry) register(ctx context.Context, path string, s *socket) {
 	}
 }
 
-// attempt tries to register once; name is the plugin's name, if the registrar gave it.
-func (r *Registry) attempt(ctx context.Context, path string, s *socket) (name string, err error) {
+// tryRegister tries to register once; name is the plugin's name, if the registrar gave it.
+func (r *Registry) tryRegister(ctx context.Context, path string, s *socket) (name string, err error) {
 	conn, err := pluginconn.Dial(path, maxResponse)
 	if err != nil {
 		return "", err
@@ -56,7 +56,7 @@ func (r *Registry) attempt(ctx context.Context, path string, s *socket) (name st
 	if err != nil {
 		return "", fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s: %w", path, err)
 	}
-	err = r.pass(ctx, path, s, info)
+	err = r.callHandler(ctx, path, s, info)
 	status := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		status.Error = "RegisterPlugin error -- " + err.Error()
@@ -70,11 +70,11 @@ func (r *Registry) attempt(ctx context.Context, path string, s *socket) (name st
 	return info.GetName(), err
 }
 
-// pass registers a plugin with the handler of its type.
-func (r *Registry) pass(ctx context.Context, path string, s *socket, info *registration.PluginInfo) error {
+// callHandler registers a plugin with the handler of its type.
+func (r *Registry) callHandler(ctx context.Context, path string, s *socket, info *registration.PluginInfo) error {
 	handler := r.handlers[info.GetType()]
 	if handler == nil {
-		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", text.Cut(info.GetType(), maxShown), path)
+		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", text.Truncate(info.GetType(), maxShown), path)
 	}
 	p := &Plugin{Name: info.GetName(), Endpoint: strings.TrimPrefix(info.GetEndpoint(), "unix://"), Socket: path, Versions: info.GetSupportedVersions()}
 	if p.Endpoint == "" {
@@ -89,7 +89,7 @@ func (r *Registry) pass(ctx context.Context, path string, s *socket, info *regis
 	r.mu.Unlock()
 	if !there {
 		r.deregister(s)
-		return errRemoved
+		return errSocketRemoved
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type times struct {
 
 var upstreamTimes = times{
 	dial: 10 * time.Second, info: time.Second, notify: 30 * time.Second,
-	retry: wake.Backoff{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second},
+	retry: wake.Backoff{Initial: 500 * time.Millisecond, Max: 2*time.Minute + 2*time.Second},
 }
 
 // Registry registers plugins. Create it with New. All methods are safe for concurrent use.
@@ -96,8 +96,8 @@ func (r *Registry) Problem(name string) (socket, problem string) {
 	return "", ""
 }
 
-// fail records why a socket is not registered; news says whether that has changed.
-func (r *Registry) fail(s *socket, name string, err error) (news bool) {
+// recordFailure records why a socket is not registered; news says whether that has changed.
+func (r *Registry) recordFailure(s *socket, name string, err error) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	news = s.problem != err.Error()

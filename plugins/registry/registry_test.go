@@ -130,7 +130,7 @@ func TestAPluginIsAskedMoreAndMoreRarely(t *testing.T) {
 	var mu sync.Mutex
 	var asked []time.Time
 	r := newRig(t, func(r *rig) {
-		r.times.retry.First = first
+		r.times.retry.Initial = first
 		r.refuse = func(context.Context, *Plugin) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -188,7 +188,7 @@ func TestARegistrationEndsWithItsSocket(t *testing.T) {
 // A plugin that does not know that it is registered registers again.
 func TestAPluginThatCannotBeToldIsNotRegistered(t *testing.T) {
 	r := newRig(t, func(r *rig) {
-		r.times.retry.First = time.Hour
+		r.times.retry.Initial = time.Hour
 		r.refuse = func(_ context.Context, p *Plugin) error {
 			if p.Name != gpu {
 				return errors.New("it is refused")
@@ -286,7 +286,7 @@ func TestASocketThatIsFoundTwiceRegistersOnce(t *testing.T) {
 	r, f := newRig(t), newFake(t, gpu)
 	r.registers(f)
 	var work sync.WaitGroup
-	r.found(t.Context(), nil, &work, r.path(gpu+".sock"))
+	r.handlePath(t.Context(), nil, &work, r.path(gpu+".sock"))
 	work.Wait()
 	if got := r.list(); got != registered {
 		t.Errorf("got %q", got)

@@ -16,8 +16,8 @@ import (
 	"podd/internal/wake"
 )
 
-// rewatch is the delay before watching the directory is retried.
-const rewatch = time.Second
+// rewatchDelay is the delay before watching the directory is retried.
+const rewatchDelay = time.Second
 
 // Run registers the plugins of sockets that appear in the directory, and deregisters those of
 // sockets that are removed. It blocks until ctx ends, deregisters all, and returns ctx's cause.
@@ -28,8 +28,8 @@ func (r *Registry) Run(ctx context.Context) error {
 		if err := r.watch(ctx, &work); err != nil && ctx.Err() == nil {
 			r.log.Warn("cannot watch for plugins: trying again", "dir", r.dir, "error", err)
 		}
-		r.dropAll()
-		wake.Sleep(ctx, rewatch)
+		r.removeAllSockets()
+		wake.Sleep(ctx, rewatchDelay)
 	}
 	return context.Cause(ctx)
 }
@@ -44,11 +44,11 @@ func (r *Registry) watch(ctx context.Context, work *sync.WaitGroup) error {
 		return err
 	}
 	defer w.Close()
-	found := func(path string) { r.found(ctx, w, work, path) }
+	found := func(path string) { r.handlePath(ctx, w, work, path) }
 	if err := w.Add(r.dir); err != nil {
 		return err
 	}
-	if err := each(r.dir, found); err != nil {
+	if err := forEachEntry(r.dir, found); err != nil {
 		return err
 	}
 	for {
@@ -67,13 +67,13 @@ func (r *Registry) watch(ctx context.Context, work *sync.WaitGroup) error {
 				if event.Name == r.dir {
 					return fmt.Errorf("%s was removed", r.dir)
 				}
-				r.drop(event.Name)
+				r.removeSocket(event.Name)
 			}
 		}
 	}
 }
 
-func each(dir string, found func(path string)) error {
+func forEachEntry(dir string, found func(path string)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -84,9 +84,9 @@ func each(dir string, found func(path string)) error {
 	return nil
 }
 
-// found starts to register a socket, and watches a directory. As upstream, it ignores
+// handlePath starts to register a socket, and watches a directory. As upstream, it ignores
 // names that begin with a dot: those are still being created.
-func (r *Registry) found(ctx context.Context, w *fsnotify.Watcher, work *sync.WaitGroup, path string) {
+func (r *Registry) handlePath(ctx context.Context, w *fsnotify.Watcher, work *sync.WaitGroup, path string) {
 	if strings.HasPrefix(filepath.Base(path), ".") {
 		return
 	}
@@ -96,26 +96,26 @@ func (r *Registry) found(ctx context.Context, w *fsnotify.Watcher, work *sync.Wa
 	case info.IsDir():
 		err = w.Add(path)
 		if err == nil {
-			err = each(path, func(path string) { r.found(ctx, w, work, path) })
+			err = forEachEntry(path, func(path string) { r.handlePath(ctx, w, work, path) })
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.log.Warn("cannot look for plugins", "dir", path, "error", err)
 		}
 	case info.Mode().Type() == fs.ModeSocket:
-		r.begin(ctx, work, path, info)
+		r.startRegistration(ctx, work, path, info)
 	}
 }
 
-// begin starts to register a socket, unless it is already known: a file may be both listed
+// startRegistration starts to register a socket, unless it is already known: a file may be both listed
 // and notified.
-func (r *Registry) begin(ctx context.Context, work *sync.WaitGroup, path string, file fs.FileInfo) {
+func (r *Registry) startRegistration(ctx context.Context, work *sync.WaitGroup, path string, file fs.FileInfo) {
 	r.mu.Lock()
 	old := r.sockets[path]
 	r.mu.Unlock()
 	if old != nil && os.SameFile(old.file, file) && old.file.ModTime().Equal(file.ModTime()) {
 		return
 	}
-	r.drop(path)
+	r.removeSocket(path)
 	ctx, cancel := context.WithCancel(ctx)
 	s := &socket{file: file, cancel: cancel}
 	r.mu.Lock()
@@ -124,8 +124,8 @@ func (r *Registry) begin(ctx context.Context, work *sync.WaitGroup, path string,
 	work.Go(func() { r.register(ctx, path, s) })
 }
 
-// drop ends the registration of a socket and deregisters its plugin.
-func (r *Registry) drop(path string) {
+// removeSocket ends the registration of a socket and deregisters its plugin.
+func (r *Registry) removeSocket(path string) {
 	r.mu.Lock()
 	s := r.sockets[path]
 	delete(r.sockets, path)
@@ -136,8 +136,8 @@ func (r *Registry) drop(path string) {
 	}
 }
 
-// dropAll drops all sockets; the next watch finds those that exist.
-func (r *Registry) dropAll() {
+// removeAllSockets drops all sockets; the next watch finds those that exist.
+func (r *Registry) removeAllSockets() {
 	r.mu.Lock()
 	var paths []string
 	for path := range r.sockets {
@@ -145,6 +145,6 @@ func (r *Registry) dropAll() {
 	}
 	r.mu.Unlock()
 	for _, path := range paths {
-		r.drop(path)
+		r.removeSocket(path)
 	}
 }

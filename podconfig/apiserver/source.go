@@ -39,10 +39,10 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// silence is how long a newly started Source waits for the apiserver before it uses the stored
+// startupTimeout is how long a newly started Source waits for the apiserver before it uses the stored
 // pods. A booting machine has a network by then, and pods that were deleted meanwhile are not
 // started for nothing.
-const silence = 10 * time.Second
+const startupTimeout = 10 * time.Second
 
 // Source implements podconfig.Source.
 type Source struct {
@@ -61,17 +61,17 @@ type Source struct {
 	// start.
 	startupTimeoutElapsed bool
 	failure               *pod.Problem
-	// refused is set if the apiserver refuses to let this node see its pods; failure has the
+	// accessDenied is set if the apiserver refuses to let this node see its pods; failure has the
 	// error.
-	refused bool
+	accessDenied bool
 	// unusable holds the problems of stored files, until the apiserver answers.
 	unusable []pod.Problem
 	// rejected holds the problems of the apiserver's pods with unusable names.
 	rejected map[pod.UID]pod.Problem
-	// over holds the pods that have ended according to the apiserver. kept is the set last
+	// completed holds the pods that have ended according to the apiserver. kept is the set last
 	// passed on to be stored.
-	over map[pod.UID]bool
-	kept map[pod.UID]*pod.Desired
+	completed map[pod.UID]bool
+	lastSaved map[pod.UID]*pod.Desired
 }
 
 // New returns a Source. It requests and reads nothing before Run.
@@ -89,8 +89,8 @@ func New(cfg Config) *Source {
 // Name returns pod.SourceAPIServer.
 func (s *Source) Name() pod.Source { return pod.SourceAPIServer }
 
-// told holds the arguments of one call from a Lister.
-type told struct {
+// listerUpdate holds the arguments of one call from a Lister.
+type listerUpdate struct {
 	pods []*v1.Pod
 	err  error
 }
@@ -99,24 +99,24 @@ type told struct {
 func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	var work sync.WaitGroup
 	defer work.Wait()
-	heard := make(chan told)
+	heard := make(chan listerUpdate)
 	work.Go(func() {
 		s.cfg.Lister.FollowPods(ctx, s.cfg.NodeName, func(pods []*v1.Pod, err error) {
 			select {
-			case heard <- told{pods, err}:
+			case heard <- listerUpdate{pods, err}:
 			case <-ctx.Done():
 			}
 		})
 	})
-	keeper := newKeeper(s.stored, s.log)
+	keeper := newSaver(s.stored, s.log)
 	if s.cfg.StateDir != "" {
 		work.Go(func() { keeper.run(ctx) })
 	}
-	late := time.After(silence)
+	late := time.After(startupTimeout)
 	for {
 		select {
 		case t := <-heard:
-			s.take(t.pods, t.err, time.Now())
+			s.applyUpdate(t.pods, t.err, time.Now())
 		case <-late:
 			if s.startupTimeoutElapsed = true; s.ready {
 				continue // the usual case
@@ -130,8 +130,8 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if set := s.toKeep(); set != nil {
-			keeper.keep(set)
+		if set := s.changedPodsToSave(); set != nil {
+			keeper.enqueue(set)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 // apiserver refuses this node: that is an answer, and the node may have been removed from the
 // cluster.
 func (s *Source) useStoredPods(now time.Time) {
-	if s.ready || s.provisional || !s.startupTimeoutElapsed || s.refused {
+	if s.ready || s.provisional || !s.startupTimeoutElapsed || s.accessDenied {
 		return
 	}
 	var pods []*v1.Pod
@@ -152,49 +152,49 @@ func (s *Source) useStoredPods(now time.Time) {
 		if err != nil {
 			seen = now
 		}
-		s.pods[p.UID] = marked(p, s.cfg.Server, seen)
+		s.pods[p.UID] = withSourceAnnotations(p, s.cfg.Server, seen)
 	}
 	for i := range s.unusable {
 		s.unusable[i].Since = now
 	}
 	s.provisional = true
 	if s.failure == nil {
-		s.failed("it has not answered", now)
+		s.setFailure("it has not answered", now)
 	}
-	s.failure.KeptRunning = len(s.pods) > 0
+	s.failure.LastGoodInUse = len(s.pods) > 0
 	s.log.Warn("the apiserver does not answer: running the pods that it had given this node", "pods", len(s.pods), "unusable", len(s.unusable))
 }
 
-// toKeep returns the set to store if it has changed. It leaves out pods that have ended or are
+// changedPodsToSave returns the set to store if it has changed. It leaves out pods that have ended or are
 // being deleted: they must not run again.
-func (s *Source) toKeep() map[pod.UID]*pod.Desired {
+func (s *Source) changedPodsToSave() map[pod.UID]*pod.Desired {
 	if !s.ready {
 		return nil
 	}
 	set := maps.Clone(s.pods)
-	maps.DeleteFunc(set, func(uid pod.UID, d *pod.Desired) bool { return s.over[uid] || d.Pod.DeletionTimestamp != nil })
-	if s.kept != nil && maps.Equal(set, s.kept) {
+	maps.DeleteFunc(set, func(uid pod.UID, d *pod.Desired) bool { return s.completed[uid] || d.Pod.DeletionTimestamp != nil })
+	if s.lastSaved != nil && maps.Equal(set, s.lastSaved) {
 		return nil
 	}
-	s.kept = set
+	s.lastSaved = set
 	return set
 }
 
-// take applies an update from the Lister.
-func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
+// applyUpdate applies an update from the Lister.
+func (s *Source) applyUpdate(pods []*v1.Pod, err error, now time.Time) {
 	if err != nil {
-		s.refused = apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
-		s.failed(reason(err), now)
+		s.accessDenied = apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
+		s.setFailure(stableErrorText(err), now)
 		return
 	}
 	if s.failure != nil {
 		s.log.Info("the apiserver responds again")
 		s.failure = nil
 	}
-	s.ready, s.provisional, s.refused, s.unusable = true, false, false, nil
+	s.ready, s.provisional, s.accessDenied, s.unusable = true, false, false, nil
 	old, versions, rejected := s.pods, s.versions, s.rejected
 	s.versions = make(map[pod.UID]string, len(pods))
-	s.pods, s.over = make(map[pod.UID]*pod.Desired, len(pods)), map[pod.UID]bool{}
+	s.pods, s.completed = make(map[pod.UID]*pod.Desired, len(pods)), map[pod.UID]bool{}
 	s.rejected = map[pod.UID]pod.Problem{}
 	for _, p := range pods {
 		if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
@@ -209,24 +209,24 @@ func (s *Source) take(pods []*v1.Pod, err error, now time.Time) {
 			s.pods[p.UID] = s.desired(p, same, now)
 		}
 		s.versions[p.UID] = p.ResourceVersion
-		if pod.Over(p.Status.Phase) {
-			s.over[p.UID] = true
+		if pod.IsPhaseTerminal(p.Status.Phase) {
+			s.completed[p.UID] = true
 		}
 	}
 }
 
-// ofOneAttempt matches the parts of an error that differ between two attempts that fail alike:
+// attemptDetails matches the parts of an error that differ between two attempts that fail alike:
 // the number of an HTTP/2 stream, and the local port.
-var ofOneAttempt = regexp.MustCompile(`stream ID \d+; |\[?[0-9a-fA-F.:]+\]?:\d+->`)
+var attemptDetails = regexp.MustCompile(`stream ID \d+; |\[?[0-9a-fA-F.:]+\]?:\d+->`)
 
-// reason returns the text of an error without these parts: the same failure again is no news to
+// stableErrorText returns the text of an error without these parts: the same failure again is no news to
 // a reader of the log.
-func reason(err error) string { return ofOneAttempt.ReplaceAllString(err.Error(), "") }
+func stableErrorText(err error) string { return attemptDetails.ReplaceAllString(err.Error(), "") }
 
-// failed records why the pods cannot be followed.
-func (s *Source) failed(why string, now time.Time) {
+// setFailure records why the pods cannot be followed.
+func (s *Source) setFailure(why string, now time.Time) {
 	if s.failure == nil {
-		s.failure = &pod.Problem{Origin: s.cfg.Server, Since: now, KeptRunning: len(s.pods) > 0,
+		s.failure = &pod.Problem{Origin: s.cfg.Server, Since: now, LastGoodInUse: len(s.pods) > 0,
 			Hint: "check that the apiserver runs, that the kubeconfig's server and certificates are right, and that this node may list and watch its pods"}
 	}
 	s.failure.Message = "cannot follow the pods of this node: " + why
@@ -236,18 +236,18 @@ func (s *Source) failed(why string, now time.Time) {
 // the part of the status that podd itself writes, which is most of what a watch shows. The end
 // of the pod always counts as a change: somebody else may have written it.
 func (s *Source) desired(p *v1.Pod, old *pod.Desired, now time.Time) *pod.Desired {
-	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || pod.Over(old.Pod.Status.Phase) == pod.Over(p.Status.Phase) && onlyOwnStatusDiffers(old.Pod, p)) {
+	if old != nil && (old.Pod.ResourceVersion == p.ResourceVersion || pod.IsPhaseTerminal(old.Pod.Status.Phase) == pod.IsPhaseTerminal(p.Status.Phase) && onlyOwnStatusDiffers(old.Pod, p)) {
 		return old
 	}
 	seen := now
 	if old != nil {
 		seen = old.Seen
 	}
-	return marked(p, s.cfg.Server, seen)
+	return withSourceAnnotations(p, s.cfg.Server, seen)
 }
 
-// marked returns a pod with the annotations of its source.
-func marked(p *v1.Pod, server string, seen time.Time) *pod.Desired {
+// withSourceAnnotations returns a pod with the annotations of its source.
+func withSourceAnnotations(p *v1.Pod, server string, seen time.Time) *pod.Desired {
 	own := *p // others that follow the pods have p, too
 	own.Annotations = maps.Clone(p.Annotations)
 	if own.Annotations == nil {
@@ -271,11 +271,11 @@ func onlyOwnStatusDiffers(marked, p *v1.Pod) bool {
 	}
 	meta.ResourceVersion, meta.ManagedFields = p.ResourceVersion, p.ManagedFields
 	return equality.Semantic.DeepEqual(meta, p.ObjectMeta) && equality.Semantic.DeepEqual(marked.Spec, p.Spec) &&
-		equality.Semantic.DeepEqual(ofOthers(&marked.Status), ofOthers(&p.Status))
+		equality.Semantic.DeepEqual(foreignStatus(&marked.Status), foreignStatus(&p.Status))
 }
 
-// ofOthers returns the fields of a status that others than the node agent write.
-func ofOthers(s *v1.PodStatus) v1.PodStatus {
+// foreignStatus returns the fields of a status that others than the node agent write.
+func foreignStatus(s *v1.PodStatus) v1.PodStatus {
 	o := v1.PodStatus{NominatedNodeName: s.NominatedNodeName, ResourceClaimStatuses: s.ResourceClaimStatuses, ExtendedResourceClaimStatus: s.ExtendedResourceClaimStatus}
 	for _, c := range s.Conditions {
 		if !pod.OwnsCondition(c.Type) {

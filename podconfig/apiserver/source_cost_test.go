@@ -29,16 +29,16 @@ func TestAChangeOfOnePodComparesNoOther(t *testing.T) {
 		return pods
 	}
 	cost := func(n int) float64 {
-		s.take(all(n, 1), nil, now)
+		s.applyUpdate(all(n, 1), nil, now)
 		pods := all(n, 2) // statuses of podd's own
-		s.take(pods, nil, now)
+		s.applyUpdate(pods, nil, now)
 		version := 2
 		return testing.AllocsPerRun(20, func() {
 			version++
 			changed := *pods[0]
 			changed.ResourceVersion = strconv.Itoa(version)
 			pods[0] = &changed
-			s.take(pods, nil, now)
+			s.applyUpdate(pods, nil, now)
 		})
 	}
 	few, many := cost(10), cost(200)

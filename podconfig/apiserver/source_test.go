@@ -117,7 +117,7 @@ func TestMirrorPodsAreNotRun(t *testing.T) {
 func TestWhileTheApiserverIsAwayItsPodsStay(t *testing.T) {
 	following(t, func(say script, next func() podconfig.Snapshot) {
 		say.fails("connection refused")
-		if snap := next(); !snap.Incomplete || len(snap.Problems) != 1 || snap.Problems[0].KeptRunning {
+		if snap := next(); !snap.Incomplete || len(snap.Problems) != 1 || snap.Problems[0].LastGoodInUse {
 			t.Errorf("never reached: got %+v", snap)
 		}
 		say.pods(bound("a", "1"))
@@ -125,7 +125,7 @@ func TestWhileTheApiserverIsAwayItsPodsStay(t *testing.T) {
 			t.Errorf("reached: got %+v", snap)
 		}
 		say.fails("unauthorized")
-		if snap := next(); snap.Incomplete || len(snap.Pods) != 1 || len(snap.Problems) != 1 || !snap.Problems[0].KeptRunning {
+		if snap := next(); snap.Incomplete || len(snap.Pods) != 1 || len(snap.Problems) != 1 || !snap.Problems[0].LastGoodInUse {
 			t.Errorf("away again: got %+v", snap)
 		}
 	})

@@ -18,7 +18,7 @@ const (
 // readStored returns the stored pods, and a problem for each unusable file. It ignores pods of
 // another cluster, and pods of a name that this node had before.
 func (s *Source) readStored() (pods []*v1.Pod, problems []pod.Problem) {
-	found, unusable := s.stored.Read()
+	found, unusable := s.stored.ReadAll()
 	for _, e := range found {
 		if e.Origin == s.cfg.Server && e.Pod.Spec.NodeName == s.cfg.NodeName {
 			pods = append(pods, e.Pod)

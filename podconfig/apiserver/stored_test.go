@@ -143,7 +143,7 @@ func TestASourceWithoutItsApiserverHasTheStoredPodsAfterAWhile(t *testing.T) {
 					return
 				}
 				d := snap.Pods[0]
-				if !snap.Provisional || snap.Incomplete || len(snap.Problems) != 1 || !snap.Problems[0].KeptRunning {
+				if !snap.Provisional || snap.Incomplete || len(snap.Problems) != 1 || !snap.Problems[0].LastGoodInUse {
 					t.Errorf("got %+v", snap)
 				}
 				if d.UID() != "0a-a" || d.Seen.IsZero() || time.Since(d.Seen) != after || d.Source != pod.SourceAPIServer || !pod.FromCluster(d.Pod) || d.Pod.ManagedFields != nil {

@@ -13,7 +13,7 @@
 //	create ─► wait for the close that follows; check without a problem after 200 ms
 //	modify ─► wait for the close that follows, at most 20 s after the last one
 //	delete, rename away ─► gone if still away after 50 ms (editors replace files); a
-//	deletion counts at once with GoneAtOnce, also if the file is back (the kubelet's way)
+//	deletion counts at once with DeleteImmediately, also if the file is back (the kubelet's way)
 //	anything at all, or nothing ─► a rescan every CheckFrequency finds it too,
 //	and checks again after the same times
 //

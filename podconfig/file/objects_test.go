@@ -26,7 +26,7 @@ func secretYAML(name, value string) string {
 func manifestOf(documents ...string) string { return strings.Join(documents, "---\n") }
 
 // objects are shown as "name=value", sorted.
-func (st *station) objects() string {
+func (st *fixture) objects() string {
 	var parts []string
 	for _, o := range st.last.Objects {
 		if o.Secret != nil {
@@ -39,7 +39,7 @@ func (st *station) objects() string {
 	return strings.Join(parts, " ")
 }
 
-func (st *station) untilObjects(want string) {
+func (st *fixture) untilObjects(want string) {
 	st.t.Helper()
 	for st.objects() != want {
 		select {
@@ -86,16 +86,16 @@ func TestABrokenEditOfAnObjectKeepsItsLastGoodVersion(t *testing.T) {
 	st.untilObjects("a=x b=geheim")
 	st.moveIn("a.yaml", manifestOf(configMapYAML("a", "1"), secretYAML("b", "geheim2"), podYAML("web", "i:2")))
 	st.untilObjects("a=x b=geheim2")
-	if p := st.problem("got the number 1"); !p.KeptRunning || p.Object != "ConfigMap default/a" || st.show() != "web=i:2" {
+	if p := st.problem("got the number 1"); !p.LastGoodInUse || p.Object != "ConfigMap default/a" || st.show() != "web=i:2" {
 		t.Errorf("got %+v and pods %q, want the object kept and the pod as written", p, st.show())
 	}
 	st.moveIn("a.yaml", manifestOf(configMapYAML("a", "w"), strings.Replace(podYAML("web", "i:3"), "image", "imagee", 1)))
 	st.untilObjects("a=w")
-	if p := st.problem("imagee"); !p.KeptRunning || st.show() != "web=i:2" {
+	if p := st.problem("imagee"); !p.LastGoodInUse || st.show() != "web=i:2" {
 		t.Errorf("got %+v and pods %q, want the pod kept, and the objects as written", p, st.show())
 	}
 	st.moveIn("a.yaml", "broken: [")
-	if p := st.problem("bracket"); !p.KeptRunning || st.objects() != "a=w" || st.show() != "web=i:2" {
+	if p := st.problem("bracket"); !p.LastGoodInUse || st.objects() != "a=w" || st.show() != "web=i:2" {
 		t.Errorf("got %+v, %q, %q", p, st.objects(), st.show())
 	}
 }
@@ -164,7 +164,7 @@ func TestASecretThatAnOlderPoddLeftOnDiskIsRemoved(t *testing.T) {
 	dir, disk, memory := t.TempDir(), filepath.Join(t.TempDir(), "manifests"), inMemory(t)
 	path := filepath.Join(dir, "a.yaml")
 	old := New(Config{Path: dir, StateDir: disk})
-	old.good.Keep(path, []byte(secretYAML("b", "geheim")), false)
+	old.lastGood.Put(path, []byte(secretYAML("b", "geheim")), false)
 	old.save()
 	if err := os.WriteFile(path, []byte("broken: ["), 0o644); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestAStormOfEditsIsReadNowAndThen(t *testing.T) {
 		}
 	}
 	st.do(<-written)
-	if most := burst + 2 + int(time.Since(began)/restDelay); told > most {
+	if most := maxRapidReads + 2 + int(time.Since(began)/rapidReadDelay); told > most {
 		t.Errorf("%d of %d edits were told within %v, want at most %d", told, edits, time.Since(began), most)
 	}
 }

@@ -34,8 +34,8 @@ func IsManifest(name string) bool {
 // Unreadable is the reason why a manifest cannot be read at all, as a sentence, with advice.
 type Unreadable struct {
 	Message, Hint string
-	// Gone says that there is no such file.
-	Gone bool
+	// NotFound says that there is no such file.
+	NotFound bool
 }
 
 func (u *Unreadable) Error() string { return u.Message }
@@ -50,7 +50,7 @@ type stamp struct {
 // Read returns the content of a manifest. It never blocks on anything other than a regular
 // file, and never reads more than manifest.MaxBytes. The error is an *Unreadable.
 func Read(path string) ([]byte, error) {
-	data, _, err := read(path)
+	data, _, err := readWithStamp(path)
 	return data, err
 }
 
@@ -71,13 +71,13 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-func read(path string) ([]byte, stamp, error) {
+func readWithStamp(path string) ([]byte, stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, stamp{}, explain(path, err)
 	}
 	s := stampOf(info)
-	if u := unfit(info); u != nil {
+	if u := checkType(info); u != nil {
 		return nil, s, u
 	}
 	// O_NONBLOCK: open returns even if the file has become a FIFO since.
@@ -90,7 +90,7 @@ func read(path string) ([]byte, stamp, error) {
 		return nil, s, explain(path, err)
 	}
 	s = stampOf(info)
-	if u := unfit(info); u != nil {
+	if u := checkType(info); u != nil {
 		return nil, s, u
 	}
 	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxBytes+1))
@@ -100,8 +100,8 @@ func read(path string) ([]byte, stamp, error) {
 	return data, s, nil
 }
 
-// unfit returns the reason why an existing file is no manifest, or nil.
-func unfit(info fs.FileInfo) *Unreadable {
+// checkType returns the reason why an existing file is no manifest, or nil.
+func checkType(info fs.FileInfo) *Unreadable {
 	const aside = "move it out of the manifest directory"
 	switch mode := info.Mode(); {
 	case mode.IsDir():
@@ -128,7 +128,7 @@ func explain(path string, err error) *Unreadable {
 		if target, linkErr := os.Readlink(path); linkErr == nil {
 			return &Unreadable{Message: "this is a symlink to " + target + ", which does not exist", Hint: "create the target, or remove the link"}
 		}
-		return &Unreadable{Message: "there is no such file", Gone: true}
+		return &Unreadable{Message: "there is no such file", NotFound: true}
 	case errors.Is(err, unix.ELOOP):
 		return &Unreadable{Message: "this symlink is part of a loop", Hint: "remove it"}
 	case errors.Is(err, fs.ErrPermission):

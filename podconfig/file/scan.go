@@ -18,7 +18,7 @@ import (
 func (s *Source) rescan(w *watcher) {
 	names, err := s.list(w)
 	if u, ok := errors.AsType[*Unreadable](err); ok {
-		s.pathFault(u)
+		s.handlePathError(u)
 		return
 	}
 	s.missingSince = time.Time{}
@@ -34,16 +34,16 @@ func (s *Source) rescan(w *watcher) {
 	}
 	for name := range s.entries {
 		if _, waiting := s.pending[name]; !present[name] && !waiting {
-			s.pending[name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
+			s.pending[name] = delayedCheck{at: time.Now().Add(goneDelay), tentative: true}
 		}
 	}
-	if !s.swept {
-		s.swept = true
+	if !s.staleVersionsRemoved {
+		s.staleVersionsRemoved = true
 		paths := make([]string, 0, len(s.entries))
 		for name := range s.entries {
 			paths = append(paths, s.path(name))
 		}
-		_ = s.good.Retain(paths...) // leftovers do no harm, and the next podd retries
+		_ = s.lastGood.Retain(paths...) // leftovers do no harm, and the next podd retries
 	}
 }
 
@@ -100,12 +100,12 @@ func (s *Source) setSingle(single bool) {
 	}
 }
 
-// pathFault handles a path that is missing or cannot be read. Its pods stay unless it is
+// handlePathError handles a path that is missing or cannot be read. Its pods stay unless it is
 // missing for longer than dirGoneDelay.
-func (s *Source) pathFault(u *Unreadable) {
+func (s *Source) handlePathError(u *Unreadable) {
 	now := time.Now()
 	p := &pod.Problem{Origin: s.cfg.Path, Message: u.Message, Hint: u.Hint, Since: now}
-	if u.Gone {
+	if u.NotFound {
 		p.Message = "the manifest directory does not exist"
 		p.Hint = "create it (mkdir -p " + s.cfg.Path + "), and podd sees it at once"
 		if s.single {
@@ -124,13 +124,13 @@ func (s *Source) pathFault(u *Unreadable) {
 			s.ready = true
 		default:
 			// The path may just be in the middle of a replacement.
-			s.pending[dirItself] = delayedCheck{at: s.missingSince.Add(dirGoneDelay)}
-			p.KeptRunning = true
+			s.pending[rescanName] = delayedCheck{at: s.missingSince.Add(dirGoneDelay)}
+			p.LastGoodInUse = true
 		}
 	} else {
-		p.KeptRunning = len(s.entries) > 0
+		p.LastGoodInUse = len(s.entries) > 0
 	}
-	if s.pathProblem == nil || s.pathProblem.Message != p.Message || s.pathProblem.KeptRunning != p.KeptRunning {
+	if s.pathProblem == nil || s.pathProblem.Message != p.Message || s.pathProblem.LastGoodInUse != p.LastGoodInUse {
 		s.pathProblem, s.changed = p, true
 	}
 }
@@ -141,7 +141,7 @@ func (s *Source) remove(name string) {
 		delete(s.entries, name)
 		s.changed = true
 	}
-	if err := s.good.Forget(s.path(name)); err != nil {
+	if err := s.lastGood.Forget(s.path(name)); err != nil {
 		s.log.Warn("cannot remove the last good version of a manifest", "manifest", s.path(name), "error", err)
 	}
 }
@@ -153,64 +153,64 @@ func (s *Source) remove(name string) {
 func (s *Source) check(name string, event, quiet bool) {
 	path := s.path(name)
 	e := s.entries[name]
-	if e != nil && !event && !e.young && !s.freed(name, e) {
+	if e != nil && !event && !e.mayBeRacy && !s.fitsNow(name, e) {
 		if now, err := stat(path); err == nil && now == e.stamp {
 			return
 		}
 	}
-	data, st, err := read(path)
+	data, st, err := readWithStamp(path)
 	now := time.Now()
-	next := &entry{stamp: st, read: now, young: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
-	if e != nil && now.Sub(e.read) < rowGap {
-		next.inRow = e.inRow + 1
+	next := &entry{stamp: st, readAt: now, mayBeRacy: now.Sub(st.mtime) < racy || now.Sub(st.ctime) < racy}
+	if e != nil && now.Sub(e.readAt) < rapidReadGap {
+		next.rapidReads = e.rapidReads + 1
 	}
 	if u, ok := errors.AsType[*Unreadable](err); ok {
-		if u.Gone && e != nil && !event {
-			s.pending[name] = delayedCheck{at: now.Add(goneDelay), quiet: true}
+		if u.NotFound && e != nil && !event {
+			s.pending[name] = delayedCheck{at: now.Add(goneDelay), tentative: true}
 			return
 		}
-		if u.Gone {
+		if u.NotFound {
 			s.remove(name)
 			return
 		}
 		next.problems = []pod.Problem{{Origin: path, Message: u.Message, Hint: u.Hint, Since: now}}
-		next.keep(s.before(path, e, true), []manifest.Failed{{}})
+		next.addLastGood(s.previousContent(path, e, true), []manifest.Failed{{}})
 		s.put(name, next, e)
 		return
 	}
 	next.sum = sha256.Sum256(data)
-	if e != nil && e.sum == next.sum && !s.freed(name, e) {
-		e.stamp, e.young, e.read, e.inRow = next.stamp, next.young, now, next.inRow
+	if e != nil && e.sum == next.sum && !s.fitsNow(name, e) {
+		e.stamp, e.mayBeRacy, e.readAt, e.rapidReads = next.stamp, next.mayBeRacy, now, next.rapidReads
 		return
 	}
 	if e != nil && !event {
 		s.pending[name] = delayedCheck{at: now.Add(createDelay)}
 		return
 	}
-	s.take(name, data, next, quiet)
+	s.applyContent(name, data, next, quiet)
 }
 
-// take decodes the current content of a file. The caller has set next's stamp, sum and time.
-func (s *Source) take(name string, data []byte, next *entry, quiet bool) {
+// applyContent decodes the current content of a file. The caller has set next's stamp, sum and time.
+func (s *Source) applyContent(name string, data []byte, next *entry, quiet bool) {
 	path, e := s.path(name), s.entries[name]
-	r := manifest.Decode(data, s.options(path, next.read))
+	r := manifest.Decode(data, s.options(path, next.readAt))
 	if quiet && (len(r.Failed) > 0 || len(bytes.TrimSpace(data)) == 0) {
 		return
 	}
 	if quiet && e != nil && lacks(r.Content, e.Content) {
-		s.pending[name] = delayedCheck{at: next.read.Add(writeDelay)}
+		s.pending[name] = delayedCheck{at: next.readAt.Add(writeDelay)}
 		return
 	}
-	if has, room := amountOf(r.Content), s.room(name); !has.fits(room) {
-		next.crowded = has
-		r = crowdedOut(path, has, room, next.read)
+	if has, room := contentSizeOf(r.Content), s.remaining(name); !has.fits(room) {
+		next.rejectedSize = has
+		r = overLimitResult(path, has, room, next.readAt)
 	}
-	old := s.before(path, e, len(r.Failed) > 0)
+	old := s.previousContent(path, e, len(r.Failed) > 0)
 	next.Content, next.problems = r.Reuse(old), r.Problems
-	next.keep(old, r.Failed)
-	next.holds = amountOf(next.Content)
+	next.addLastGood(old, r.Failed)
+	next.size = contentSizeOf(next.Content)
 	if len(r.Failed) == 0 {
-		s.good.Keep(path, data, r.HasSecret())
+		s.lastGood.Put(path, data, r.HasSecret())
 	}
 	s.put(name, next, e)
 }
@@ -219,17 +219,17 @@ func (s *Source) options(path string, now time.Time) manifest.Options {
 	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation}
 }
 
-// before returns the previous content of the file: as last seen by this process or, for a file
+// previousContent returns the previous content of the file: as last seen by this process or, for a file
 // that is broken when podd starts, by the process before it.
-func (s *Source) before(path string, e *entry, broken bool) manifest.Content {
+func (s *Source) previousContent(path string, e *entry, broken bool) manifest.Content {
 	switch {
 	case e != nil:
 		return e.Content
 	case broken:
-		if version := s.good.Load(path); version != nil {
+		if version := s.lastGood.Load(path); version != nil {
 			had := manifest.Decode(version, s.options(path, time.Now())).Content
 			if had.HasSecret() { // an older podd may have left it on disk
-				s.good.Keep(path, version, true)
+				s.lastGood.Put(path, version, true)
 			}
 			return had
 		}
@@ -260,10 +260,10 @@ func lacks(next, old manifest.Content) bool {
 	})
 }
 
-// keep adds the last good versions of the failed documents to the entry's content.
-func (e *entry) keep(old manifest.Content, failed []manifest.Failed) {
-	kept := manifest.Keep(e.Content, old, failed)
+// addLastGood adds the last good versions of the failed documents to the entry's content.
+func (e *entry) addLastGood(old manifest.Content, failed []manifest.Failed) {
+	kept := manifest.Retain(e.Content, old, failed)
 	e.Pods = append(e.Pods, kept.Pods...)
 	e.Objects = append(e.Objects, kept.Objects...)
-	manifest.MarkKept(e.problems, kept, failed, old)
+	manifest.MarkRetained(e.problems, kept, failed, old)
 }

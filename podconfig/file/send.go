@@ -21,7 +21,7 @@ func (s *Source) send(ctx context.Context, out chan<- podconfig.Snapshot) error 
 			return ctx.Err()
 		}
 	}
-	if s.good.Waiting() && time.Since(s.saved) >= saveDelay {
+	if s.lastGood.HasPending() && time.Since(s.saved) >= saveDelay {
 		s.save()
 	}
 	return nil
@@ -43,7 +43,7 @@ func (s *Source) snapshot() podconfig.Snapshot {
 
 // save stores the waiting good versions.
 func (s *Source) save() {
-	for path, err := range s.good.Flush() {
+	for path, err := range s.lastGood.Flush() {
 		if err != nil {
 			s.log.Warn("cannot save the last good version of a manifest", "manifest", path, "error", err)
 		}
@@ -59,7 +59,7 @@ func (s *Source) untilDue() time.Duration {
 			next = l.at
 		}
 	}
-	if save := s.saved.Add(saveDelay); s.good.Waiting() && save.Before(next) {
+	if save := s.saved.Add(saveDelay); s.lastGood.HasPending() && save.Before(next) {
 		next = save
 	}
 	return time.Until(next)

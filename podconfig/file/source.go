@@ -29,20 +29,20 @@ const (
 	// writeDelay is how long after its last write podd reads a file that stays open.
 	writeDelay = 20 * time.Second
 	// goneDelay is how long a file may be missing while an editor replaces it, unless
-	// Config.GoneAtOnce.
+	// Config.DeleteImmediately.
 	goneDelay = 50 * time.Millisecond
 	// dirGoneDelay is the same for the directory.
 	dirGoneDelay = 2 * time.Second
 	// racy is the age below which a file may change again without a change of its times: the
 	// kernel's file times are coarse.
 	racy = 100 * time.Millisecond
-	// restDelay is how long a file rests after it was read if it is replaced again and again,
+	// rapidReadDelay is how long a file rests after it was read if it is replaced again and again,
 	// more than burst times in a row. A new version takes some milliseconds to reach the
-	// volumes of its readers. Two reads less than rowGap apart count as in a row, so that a
+	// volumes of its readers. Two reads less than rapidReadGap apart count as in a row, so that a
 	// slow machine rests, too.
-	restDelay = 20 * time.Millisecond
-	rowGap    = 100 * time.Millisecond
-	burst     = 5
+	rapidReadDelay = 20 * time.Millisecond
+	rapidReadGap   = 100 * time.Millisecond
+	maxRapidReads  = 5
 	// saveDelay is the same for writing last good versions.
 	saveDelay = time.Second
 )
@@ -60,22 +60,22 @@ type Config struct {
 	// podd uses it. It is created when needed. Versions with Secrets are in VolatileDir, which
 	// must be in memory.
 	StateDir, VolatileDir string
-	// GoneAtOnce ends the pods of a manifest at each deletion, even if the file is written
+	// DeleteImmediately ends the pods of a manifest at each deletion, even if the file is written
 	// again at once, as the kubelet does. Without it, an editor that saves by deleting first
 	// ends no pod.
-	GoneAtOnce bool
-	Log        *slog.Logger
+	DeleteImmediately bool
+	Log               *slog.Logger
 }
 
 // Source reads manifests from files. It implements podconfig.Source. Run may be called again
 // after it has returned, by one goroutine at a time.
 type Source struct {
-	cfg   Config
-	log   *slog.Logger
-	good  *lastgood.Store // by path
-	saved time.Time       // the last time good was flushed
-	// swept is set once the leftovers of manifests that went while podd was away are removed.
-	swept bool
+	cfg      Config
+	log      *slog.Logger
+	lastGood *lastgood.Store // by path
+	saved    time.Time       // the last time good was flushed
+	// staleVersionsRemoved is set once the leftovers of manifests that went while podd was away are removed.
+	staleVersionsRemoved bool
 
 	entries map[string]*entry // by file name
 	// pending holds delayed checks, by file name.
@@ -94,28 +94,28 @@ type Source struct {
 // delayedCheck is a check of one name at a later time.
 type delayedCheck struct {
 	at time.Time
-	// quiet says that nothing changes if the file is broken or lacks pods that it had: it may
+	// tentative says that nothing changes if the file is broken or lacks pods that it had: it may
 	// not be completely written.
-	quiet bool
+	tentative bool
 }
 
 // entry is one file of the directory.
 type entry struct {
 	stamp stamp
-	// young says that a later change may have the same stamp.
-	young bool
-	sum   [sha256.Size]byte
-	// read is when the file was read. inRow is how many earlier reads were less than rowGap
+	// mayBeRacy says that a later change may have the same stamp.
+	mayBeRacy bool
+	sum       [sha256.Size]byte
+	// readAt is when the file was read. rapidReads is how many earlier reads were less than rapidReadGap
 	// apart.
-	read  time.Time
-	inRow int
+	readAt     time.Time
+	rapidReads int
 	manifest.Content
 	// problems belong to the newest content.
 	problems []pod.Problem
-	// crowded is the amount of the newest content if the source has no room for it; else zero.
-	crowded amount
-	// holds is the amount of Content.
-	holds amount
+	// rejectedSize is the amount of the newest content if the source has no room for it; else zero.
+	rejectedSize contentSize
+	// size is the amount of Content.
+	size contentSize
 }
 
 // New returns a Source. It reads nothing before Run.
@@ -129,7 +129,7 @@ func New(cfg Config) *Source {
 		log = slog.New(slog.DiscardHandler)
 	}
 	log = log.With("source", pod.SourceFile, "path", cfg.Path)
-	return &Source{cfg: cfg, log: log, good: lastgood.New(cfg.StateDir, cfg.VolatileDir),
+	return &Source{cfg: cfg, log: log, lastGood: lastgood.New(cfg.StateDir, cfg.VolatileDir),
 		entries: map[string]*entry{}, pending: map[string]delayedCheck{}, ignored: map[string]bool{}}
 }
 
@@ -171,7 +171,7 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 			if !ok {
 				return errors.New("inotify ended")
 			}
-			if err := s.handle(ctx, out, w, batch); err != nil {
+			if err := s.handleBatch(ctx, out, w, batch); err != nil {
 				return err
 			}
 		case err := <-failed:
@@ -181,11 +181,11 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 			// busy machine would read a file while it is being written.
 			select {
 			case batch := <-events:
-				if err := s.handle(ctx, out, w, batch); err != nil {
+				if err := s.handleBatch(ctx, out, w, batch); err != nil {
 					return err
 				}
 			default:
-				s.due(w)
+				s.runDueChecks(w)
 			}
 		case <-ticker.C:
 			s.rescan(w)
@@ -193,12 +193,12 @@ func (s *Source) loop(ctx context.Context, out chan<- podconfig.Snapshot, w *wat
 	}
 }
 
-// handle processes a batch of events and sends the resulting changes.
-func (s *Source) handle(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, batch []event) error {
+// handleBatch processes a batch of events and sends the resulting changes.
+func (s *Source) handleBatch(ctx context.Context, out chan<- podconfig.Snapshot, w *watcher, batch []event) error {
 	for len(batch) > 0 {
 		var first []event
-		first, batch = s.untilGone(batch)
-		s.events(w, first)
+		first, batch = s.splitAtDeletion(batch)
+		s.applyEvents(w, first)
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
@@ -232,10 +232,10 @@ func (s *Source) watch() (*watcher, <-chan []event, <-chan error) {
 	return w, events, failed
 }
 
-// dirItself is the pending name of a rescan.
-const dirItself = "."
+// rescanName is the pending name of a rescan.
+const rescanName = "."
 
-func (s *Source) due(w *watcher) {
+func (s *Source) runDueChecks(w *watcher) {
 	now := time.Now()
 	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
 		l := s.pending[name]
@@ -243,17 +243,17 @@ func (s *Source) due(w *watcher) {
 			continue
 		}
 		delete(s.pending, name)
-		if name == dirItself {
+		if name == rescanName {
 			s.rescan(w)
 			return
 		}
-		s.check(name, true, l.quiet)
+		s.check(name, true, l.tentative)
 	}
 }
 
-// untilGone returns the events up to the first that ends pods whatever comes after it. These
+// splitAtDeletion returns the events up to the first that ends pods whatever comes after it. These
 // must be sent before the rest.
-func (s *Source) untilGone(batch []event) (first, rest []event) {
+func (s *Source) splitAtDeletion(batch []event) (first, rest []event) {
 	for i, e := range batch {
 		if s.endsPods(e) {
 			return batch[:i+1], batch[i+1:]
@@ -265,14 +265,14 @@ func (s *Source) untilGone(batch []event) (first, rest []event) {
 // endsPods reports whether an event is a deletion that counts at once. A rename does not: a
 // file that is renamed to another manifest keeps its pods.
 func (s *Source) endsPods(e event) bool {
-	return s.cfg.GoneAtOnce && e.mask&unix.IN_DELETE != 0 && s.counts(e.name)
+	return s.cfg.DeleteImmediately && e.mask&unix.IN_DELETE != 0 && s.isManifest(e.name)
 }
 
-// events handles a batch of inotify events.
-func (s *Source) events(w *watcher, batch []event) {
+// applyEvents handles a batch of inotify events.
+func (s *Source) applyEvents(w *watcher, batch []event) {
 	renamed := map[uint32]bool{} // cookies of renames from one manifest to another
 	for _, e := range batch {
-		if e.mask&unix.IN_MOVED_TO != 0 && s.counts(e.name) {
+		if e.mask&unix.IN_MOVED_TO != 0 && s.isManifest(e.name) {
 			renamed[e.cookie] = true
 		}
 	}
@@ -287,8 +287,8 @@ func (s *Source) events(w *watcher, batch []event) {
 		case e.wd != w.dir:
 		case e.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0, strings.HasPrefix(e.name, ".."):
 			again = true // another directory, or a ConfigMap mount's ..data
-		case s.counts(e.name):
-			s.event(e, renamed[e.cookie])
+		case s.isManifest(e.name):
+			s.applyEvent(e, renamed[e.cookie])
 			// The one file is back, or a directory has taken its place.
 			again = again || s.single && (s.pathProblem != nil || isDir(s.cfg.Path))
 		}
@@ -298,26 +298,26 @@ func (s *Source) events(w *watcher, batch []event) {
 	}
 }
 
-// counts reports whether an entry of the directory is a manifest.
-func (s *Source) counts(name string) bool {
+// isManifest reports whether an entry of the directory is a manifest.
+func (s *Source) isManifest(name string) bool {
 	if s.single {
 		return name == filepath.Base(s.cfg.Path)
 	}
 	return IsManifest(name)
 }
 
-func (s *Source) event(e event, renamed bool) {
+func (s *Source) applyEvent(e event, renamed bool) {
 	switch {
 	case e.mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
-		if had := s.entries[e.name]; had != nil && had.inRow >= burst && time.Since(had.read) < restDelay {
-			s.pending[e.name] = delayedCheck{at: had.read.Add(restDelay)}
+		if had := s.entries[e.name]; had != nil && had.rapidReads >= maxRapidReads && time.Since(had.readAt) < rapidReadDelay {
+			s.pending[e.name] = delayedCheck{at: had.readAt.Add(rapidReadDelay)}
 			return
 		}
 		delete(s.pending, e.name)
 		s.check(e.name, true, false)
 	case e.mask&unix.IN_CREATE != 0:
 		if s.openForWriting(e.name) {
-			s.pending[e.name] = delayedCheck{at: time.Now().Add(createDelay), quiet: true}
+			s.pending[e.name] = delayedCheck{at: time.Now().Add(createDelay), tentative: true}
 			return
 		}
 		delete(s.pending, e.name)
@@ -325,7 +325,7 @@ func (s *Source) event(e event, renamed bool) {
 	case e.mask&unix.IN_MODIFY != 0:
 		// Rescans skip the file until its writer closes it or pauses. A file that was just
 		// created is not delayed any further.
-		if l, waiting := s.pending[e.name]; !waiting || !l.quiet {
+		if l, waiting := s.pending[e.name]; !waiting || !l.tentative {
 			s.pending[e.name] = delayedCheck{at: time.Now().Add(writeDelay)}
 		}
 	case e.mask&unix.IN_MOVED_FROM != 0 && renamed:
@@ -333,7 +333,7 @@ func (s *Source) event(e event, renamed bool) {
 	case s.endsPods(e):
 		s.remove(e.name) // a new file of that name has an event of its own
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
-		s.pending[e.name] = delayedCheck{at: time.Now().Add(goneDelay), quiet: true}
+		s.pending[e.name] = delayedCheck{at: time.Now().Add(goneDelay), tentative: true}
 	case e.mask&unix.IN_ATTRIB != 0:
 		if _, waiting := s.pending[e.name]; !waiting {
 			s.check(e.name, false, false)

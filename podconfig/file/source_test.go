@@ -76,13 +76,13 @@ func TestAHalfWrittenFileIsNotReadBeforeItIsClosed(t *testing.T) {
 // all of it, and the pods of the others were ended.
 func TestAFileThatIsBeingRewrittenIsNotReadBeforeItIsClosed(t *testing.T) {
 	a, b := podYAML("a", "i")+"---\n", podYAML("b", "i")
-	for name, again := range map[string]func(st *station, path string) *os.File{
-		"truncated": func(st *station, path string) *os.File {
+	for name, again := range map[string]func(st *fixture, path string) *os.File{
+		"truncated": func(st *fixture, path string) *os.File {
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 			st.do(err)
 			return f
 		},
-		"made anew": func(st *station, path string) *os.File {
+		"made anew": func(st *fixture, path string) *os.File {
 			st.do(os.Remove(path))
 			f, err := os.Create(path)
 			st.do(err)
@@ -95,7 +95,7 @@ func TestAFileThatIsBeingRewrittenIsNotReadBeforeItIsClosed(t *testing.T) {
 		} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				dir := t.TempDir()
-				(&station{t: t, dir: dir}).write("all.yaml", a+b)
+				(&fixture{t: t, dir: dir}).write("all.yaml", a+b)
 				st := watch(t, Config{Path: cfg(dir), CheckFrequency: 50 * time.Millisecond})
 				st.until("a=i b=i")
 				f := again(st, filepath.Join(dir, "all.yaml"))
@@ -122,7 +122,7 @@ func TestAFileThatIsBeingRewrittenIsNotReadBeforeItIsClosed(t *testing.T) {
 func TestARescanAmongAnEditorsStepsEndsNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "all.yaml")
-	s, st := New(Config{Path: dir, NodeName: "node1"}), &station{t: t, dir: dir}
+	s, st := New(Config{Path: dir, NodeName: "node1"}), &fixture{t: t, dir: dir}
 	a, b := podYAML("a", "i")+"---\n", podYAML("b", "i")
 	st.write("all.yaml", a+b)
 	s.rescan(nil)
@@ -140,7 +140,7 @@ func TestARescanAmongAnEditorsStepsEndsNothing(t *testing.T) {
 	} {
 		step.do()
 		s.rescan(nil)
-		s.events(w, []event{{wd: 1, mask: step.then, name: "all.yaml"}})
+		s.applyEvents(w, []event{{wd: 1, mask: step.then, name: "all.yaml"}})
 		s.rescan(nil)
 		if e := s.entries["all.yaml"]; e == nil || len(e.Pods) != 2 || len(e.problems) > 0 {
 			t.Fatalf("%s: got %+v, want both pods and no problem", step.name, e)
@@ -154,22 +154,22 @@ func TestARescanAmongAnEditorsStepsEndsNothing(t *testing.T) {
 // A writer that never closes its file does not hide it for ever.
 func TestAModifiedFileThatStaysOpenIsReadOnceItsWriterRests(t *testing.T) {
 	dir := t.TempDir()
-	s, st := New(Config{Path: dir, NodeName: "node1"}), &station{t: t, dir: dir}
+	s, st := New(Config{Path: dir, NodeName: "node1"}), &fixture{t: t, dir: dir}
 	st.write("all.yaml", podYAML("a", "i:1"))
 	s.rescan(nil)
 	st.write("all.yaml", podYAML("a", "i:2"))
 	image := func() string { return s.entries["all.yaml"].Pods[0].Pod.Spec.Containers[0].Image }
 	for range 3 { // each write begins the time anew
 		began := time.Now()
-		s.event(event{mask: unix.IN_MODIFY, name: "all.yaml"}, false)
+		s.applyEvent(event{mask: unix.IN_MODIFY, name: "all.yaml"}, false)
 		s.rescan(nil)
-		s.due(nil)
+		s.runDueChecks(nil)
 		if at := s.pending["all.yaml"].at; at.Before(began.Add(writeDelay)) || image() != "i:1" {
 			t.Fatalf("got %s and a look in %v, want i:1 and one in %v", image(), at.Sub(began), writeDelay)
 		}
 	}
 	s.pending["all.yaml"] = delayedCheck{at: time.Now()}
-	s.due(nil)
+	s.runDueChecks(nil)
 	if image() != "i:2" || len(s.pending) > 0 {
 		t.Errorf("after the rest: got %s, %d looks to come", image(), len(s.pending))
 	}
@@ -193,7 +193,7 @@ func TestABrokenFileKeepsItsLastGoodVersion(t *testing.T) {
 	for _, broken := range []string{"", "spec: {", "\x00\x01", podYAML("a", "i:2") + "  bogus: 1\n", podYAML("other", "i:2") + "  bogus: 1\n", "# kind: Pod\n"} {
 		st.write("a.yaml", broken)
 		st.next()
-		if st.show() != "a=i:1" || st.last.Pods[0] != before || len(st.last.Problems) == 0 || !st.last.Problems[0].KeptRunning {
+		if st.show() != "a=i:1" || st.last.Pods[0] != before || len(st.last.Problems) == 0 || !st.last.Problems[0].LastGoodInUse {
 			t.Errorf("after %q: got %q, problems %+v; want the last good pod and a problem that says so", broken, st.show(), st.last.Problems)
 		}
 	}
@@ -253,8 +253,8 @@ func TestADeletionThatCountsAtOnceEndsThePodsOfAFileThatIsBack(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			dir := t.TempDir()
-			(&station{t: t, dir: dir}).write("a.yaml", podYAML("a", "i"))
-			st := watch(t, Config{Path: path(dir), GoneAtOnce: true})
+			(&fixture{t: t, dir: dir}).write("a.yaml", podYAML("a", "i"))
+			st := watch(t, Config{Path: path(dir), DeleteImmediately: true})
 			st.dir = dir
 			st.until("a=i")
 			uid := st.last.Pods[0].UID()
@@ -412,7 +412,7 @@ func TestADirectoryReplacedByRenameStopsNothing(t *testing.T) {
 	st.do(os.WriteFile(filepath.Join(other, "b.yaml"), []byte(podYAML("b", "i")), 0o644))
 	began := time.Now()
 	st.do(os.Rename(dir, filepath.Join(top, "old")))
-	if p := st.problem("the manifest directory does not exist"); !p.KeptRunning || st.show() != "a=i" {
+	if p := st.problem("the manifest directory does not exist"); !p.LastGoodInUse || st.show() != "a=i" {
 		t.Fatalf("got %+v and the pods %q, want the pod kept while the directory is away", p, st.show())
 	}
 	st.do(os.Rename(other, dir))
@@ -491,14 +491,14 @@ func TestASingleFileOfAnyName(t *testing.T) {
 func TestASingleFileThatCannotBeReadKeepsItsPods(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "real.yaml"), filepath.Join(dir, "link")
-	st := &station{t: t, dir: dir}
+	st := &fixture{t: t, dir: dir}
 	st.write("real.yaml", podYAML("a", "i:1")+"---\n"+podYAML("b", "i:1"))
 	st.do(os.Symlink("real.yaml", link))
 	st = watch(t, Config{Path: link, CheckFrequency: 100 * time.Millisecond})
 	st.until("a=i:1 b=i:1")
 	st.do(os.Rename(real, real+".old"))
 	st.next()
-	if p := st.problem("this is a symlink to real.yaml, which does not exist"); st.show() != "a=i:1 b=i:1" || !p.KeptRunning {
+	if p := st.problem("this is a symlink to real.yaml, which does not exist"); st.show() != "a=i:1 b=i:1" || !p.LastGoodInUse {
 		t.Errorf("got %q, %+v; want both pods kept running", st.show(), p)
 	}
 	st.quiet(500 * time.Millisecond)
@@ -553,13 +553,13 @@ func TestASingleFileMayBeAwayForAMomentMoreThanOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.rescan(nil)
-		if len(s.entries) != 1 || s.pathProblem == nil || !s.pathProblem.KeptRunning {
+		if len(s.entries) != 1 || s.pathProblem == nil || !s.pathProblem.LastGoodInUse {
 			t.Fatalf("away: got %d files, %+v; want the file kept", len(s.entries), s.pathProblem)
 		}
 		if err := os.Rename(path+"~", path); err != nil {
 			t.Fatal(err)
 		}
-		s.events(w, []event{{wd: 1, mask: unix.IN_MOVED_TO, name: "the-pod"}})
+		s.applyEvents(w, []event{{wd: 1, mask: unix.IN_MOVED_TO, name: "the-pod"}})
 		if s.pathProblem != nil {
 			t.Fatalf("back: got %+v, want no problem", s.pathProblem)
 		}
@@ -574,7 +574,7 @@ func TestTheRescanIsTheNet(t *testing.T) {
 	ended := make(chan error, 1)
 	s.cfg.CheckFrequency = 20 * time.Millisecond
 	go func() { ended <- s.loop(ctx, out, nil, nil, nil) }()
-	st := &station{t: t, dir: dir, out: out}
+	st := &fixture{t: t, dir: dir, out: out}
 	st.next()
 	st.write("a.yaml", podYAML("a", "i:1"))
 	st.until("a=i:1")
@@ -603,7 +603,7 @@ func TestTheLastGoodVersionSurvivesARestartOfPodd(t *testing.T) {
 	}
 	st := watch(t, Config{Path: dir, StateDir: state})
 	st.until("a=i:1 c=i:1")
-	if p := st.problem("bracket"); !p.KeptRunning {
+	if p := st.problem("bracket"); !p.LastGoodInUse {
 		t.Errorf("got %+v, want KeptRunning", p)
 	}
 	st.do(os.Remove(filepath.Join(dir, "a.yaml")))
@@ -621,13 +621,13 @@ func TestAFileMoreCostsLittleMoreInALargeDirectory(t *testing.T) {
 	const many, more = 300, 30
 	large, small := t.TempDir(), t.TempDir()
 	for i := range many {
-		(&station{t: t, dir: large}).write(fmt.Sprintf("p%03d.yaml", i), podYAML(fmt.Sprintf("p%03d", i), "i"))
+		(&fixture{t: t, dir: large}).write(fmt.Sprintf("p%03d.yaml", i), podYAML(fmt.Sprintf("p%03d", i), "i"))
 	}
 	full, empty := watch(t, Config{Path: large}), watch(t, Config{Path: small})
 	if len(full.last.Pods) != many {
 		t.Fatalf("got %d pods, want %d", len(full.last.Pods), many)
 	}
-	one := func(st *station) func() time.Duration {
+	one := func(st *fixture) func() time.Duration {
 		return func() time.Duration {
 			n := len(st.last.Pods)
 			tmp, name := filepath.Join(st.dir, ".tmp"), fmt.Sprintf("q%03d", n)
@@ -665,7 +665,7 @@ func TestASaveThatIsCutShortTakesNoPodAway(t *testing.T) {
 	for _, cut := range []int{len(whole)/2 + 9, len(whole) - 3} {
 		st.moveIn("a.json", whole[:cut])
 		st.until("a=i:2 b=i:1")
-		if p := st.problem("a.json"); !p.KeptRunning {
+		if p := st.problem("a.json"); !p.LastGoodInUse {
 			t.Errorf("got %v, want that it keeps running", p)
 		}
 		st.moveIn("a.json", object("a", "i:1")+object("b", "i:1"))
@@ -678,21 +678,21 @@ func TestASaveThatIsCutShortTakesNoPodAway(t *testing.T) {
 // TestObjectsThatDoNotFitTogetherAreRefusedByTheFile, and taken when there is room.
 func TestObjectsThatDoNotFitTogetherAreRefusedByTheFile(t *testing.T) {
 	s := New(Config{Path: t.TempDir()})
-	s.entries["m.yaml"] = &entry{holds: amount{objects: 200, bytes: manifest.MaxObjectBytes - 1<<19}}
+	s.entries["m.yaml"] = &entry{size: contentSize{objects: 200, bytes: manifest.MaxObjectBytes - 1<<19}}
 	text := []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: " + strings.Repeat("x", 1<<20-1) + "}\n")
-	s.take("a.yaml", text, &entry{read: time.Now()}, false)
+	s.applyContent("a.yaml", text, &entry{readAt: time.Now()}, false)
 	e := s.entries["a.yaml"]
 	const want = "have 1.0 MiB, but with those of the other files only 0.5 MiB more are allowed (128 MiB for all files)"
-	if len(e.Objects) > 0 || len(e.problems) != 1 || !strings.Contains(e.problems[0].Message, want) || s.freed("a.yaml", e) {
+	if len(e.Objects) > 0 || len(e.problems) != 1 || !strings.Contains(e.problems[0].Message, want) || s.fitsNow("a.yaml", e) {
 		t.Errorf("got %d objects, problems %v, want %q", len(e.Objects), e.problems, want)
 	}
 	s.entries["m.yaml"] = &entry{}
-	if !s.freed("a.yaml", e) {
+	if !s.fitsNow("a.yaml", e) {
 		t.Error("there is room, and it is not noticed")
 	}
-	s.take("a.yaml", text, &entry{read: time.Now()}, false)
-	if e := s.entries["a.yaml"]; len(e.Objects) != 1 || len(e.problems) > 0 || e.holds != (amount{objects: 1, bytes: 1 << 20}) {
-		t.Errorf("got %d objects, problems %v, %+v", len(e.Objects), e.problems, e.holds)
+	s.applyContent("a.yaml", text, &entry{readAt: time.Now()}, false)
+	if e := s.entries["a.yaml"]; len(e.Objects) != 1 || len(e.problems) > 0 || e.size != (contentSize{objects: 1, bytes: 1 << 20}) {
+		t.Errorf("got %d objects, problems %v, %+v", len(e.Objects), e.problems, e.size)
 	}
 }
 
@@ -715,7 +715,7 @@ func TestAFileTooManyTakesNoOthersPlace(t *testing.T) {
 	st.moveIn("a.manifest", podYAML("a", "i:1"))
 	count(manifest.MaxPods)
 	st.moveIn("a.manifest", podYAML("a", "i:2")+"---\n"+podYAML("b", "i"))
-	if p := st.problem("only 1 more are allowed"); !p.KeptRunning || len(st.last.Pods) != manifest.MaxPods {
+	if p := st.problem("only 1 more are allowed"); !p.LastGoodInUse || len(st.last.Pods) != manifest.MaxPods {
 		t.Errorf("got %v and %d pods, want the last good version kept", p, len(st.last.Pods))
 	}
 	st.moveIn("m.yaml", podYAML("m", "i"))

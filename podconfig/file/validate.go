@@ -51,12 +51,12 @@ func Validate(paths []string, opt manifest.Options, stdin io.Reader) Verdict {
 			v.path(path)
 		}
 	}
-	v.set()
+	v.checkSet()
 	for _, problems := range [][]pod.Problem{v.Problems, v.Needs} {
 		slices.SortStableFunc(problems, func(a, b pod.Problem) int {
 			return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Line, b.Line))
 		})
-		exampleOnce(problems)
+		dedupeExamples(problems)
 	}
 	return v.Verdict
 }
@@ -68,8 +68,8 @@ type validator struct {
 	content manifest.Content
 	needs   []manifest.Need
 	seen    map[string]bool // files, by name
-	// whole says that the set may be everything that podd is to have.
-	whole bool
+	// complete says that the set may be everything that podd is to have.
+	complete bool
 }
 
 func (v *validator) stream(origin string, r io.Reader) {
@@ -82,7 +82,7 @@ func (v *validator) stream(origin string, r io.Reader) {
 
 func (v *validator) path(path string) {
 	files, leftOut, err := manifestsOf(path)
-	v.whole = v.whole || !slices.Equal(files, []string{filepath.Clean(path)}) // a directory
+	v.complete = v.complete || !slices.Equal(files, []string{filepath.Clean(path)}) // a directory
 	v.LeftOut = append(v.LeftOut, leftOut...)
 	if err != nil {
 		v.Problems = append(v.Problems, pod.Problem{Origin: path, Message: err.Error(), Hint: "is this the right path?", Since: v.opt.Now})
@@ -111,8 +111,8 @@ func (v *validator) manifest(origin string, data []byte, err error) {
 	v.needs = append(v.needs, r.Needs...)
 }
 
-// set makes the checks that need the whole set.
-func (v *validator) set() {
+// checkSet makes the checks that need the whole set.
+func (v *validator) checkSet() {
 	pods, objects := v.content.Pods, v.content.Objects
 	v.Problems = append(v.Problems, podconfig.Duplicates(pods, objects)...)
 	if len(pods) > manifest.MaxPods {
@@ -121,13 +121,13 @@ func (v *validator) set() {
 	if len(objects) > manifest.MaxObjects {
 		v.Problems = append(v.Problems, v.tooMany(objects[manifest.MaxObjects].Origin, manifest.MaxObjects, "ConfigMaps, Secrets and other objects"))
 	}
-	if has := amountOf(v.content); has.bytes > manifest.MaxObjectBytes {
+	if has := contentSizeOf(v.content); has.bytes > manifest.MaxObjectBytes {
 		v.Problems = append(v.Problems, v.tooMany(objects[len(objects)-1].Origin, manifest.MaxObjectBytes>>20, "MiB of values in ConfigMaps and Secrets"))
 	}
-	whole := v.whole || v.Files > 1
+	whole := v.complete || v.Files > 1
 	missing, elsewhere := manifest.Missing(v.content, v.needs, v.Problems, whole, v.opt.Now)
 	v.Problems, v.Needs = append(v.Problems, missing...), append(v.Needs, elsewhere...)
-	if claims := unbound(v.content, whole, v.opt.Now); whole {
+	if claims := unboundClaims(v.content, whole, v.opt.Now); whole {
 		v.Problems = append(v.Problems, claims...)
 	} else {
 		v.Needs = append(v.Needs, claims...)

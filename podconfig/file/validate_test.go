@@ -71,7 +71,7 @@ spec:
 			var got []string
 			for i, p := range v.Needs {
 				got = append(got, p.Message)
-				if (p.Example != "") != (i == 0) || p.Line == 0 || i > 0 && p.Hint != "as for "+v.Needs[0].Where() {
+				if (p.Example != "") != (i == 0) || p.Line == 0 || i > 0 && p.Hint != "as for "+v.Needs[0].Location() {
 					t.Errorf("%s: got %+v, want the first with an example", what, p)
 				}
 			}

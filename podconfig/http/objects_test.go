@@ -49,7 +49,7 @@ func TestObjectsOfAnAnswerComeChangeAndGo(t *testing.T) {
 	}
 	st.set(text(podYAML("a", "i") + strings.Replace(settings, "v: x", "v: 1", 1) + password))
 	st.untilObjects("a=i", "b=geheim a=w", "got the number 1")
-	if p := st.last.Problems[0]; !p.KeptRunning || p.Object != "ConfigMap default/a" || st.last.Pods[0] != web {
+	if p := st.last.Problems[0]; !p.LastGoodInUse || p.Object != "ConfigMap default/a" || st.last.Pods[0] != web {
 		t.Errorf("got %+v", p)
 	}
 	st.set(text(settings)) // an answer without a pod is one

@@ -30,9 +30,9 @@ const (
 	// firstRetry is how soon podd asks a server again that never answered; it doubles up to the
 	// check frequency.
 	firstRetry = time.Second
-	// remind is how often a lasting failure is logged again.
-	remind       = 10 * time.Minute
-	maxRedirects = 5
+	// relogInterval is how often a lasting failure is logged again.
+	relogInterval = 10 * time.Minute
+	maxRedirects  = 5
 )
 
 // Config configures a Source.
@@ -67,14 +67,14 @@ type Source struct {
 	sum  [sha256.Size]byte
 	// ready says that a body was decoded. has and problems are its content.
 	ready    bool
-	has      manifest.Content
+	content  manifest.Content
 	problems []pod.Problem
 	// failure is why the last request failed; nil if it did not.
 	failure *pod.Problem
 	logged  time.Time
 	changed bool
-	// good holds the newest response that was good as a whole, by URL.
-	good *lastgood.Store
+	// lastGood holds the newest response that was good as a whole, by URL.
+	lastGood *lastgood.Store
 }
 
 // New returns a Source. It requests nothing before Run.
@@ -86,7 +86,7 @@ func New(cfg Config) *Source {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg, good: lastgood.New(cfg.StateDir, cfg.VolatileDir)}
+	s := &Source{cfg: cfg, lastGood: lastgood.New(cfg.StateDir, cfg.VolatileDir)}
 	s.log = log.With("source", pod.SourceHTTP, "url", s.origin())
 	s.client = &http.Client{Timeout: timeout, Transport: cfg.Transport, CheckRedirect: s.redirect}
 	return s
@@ -113,9 +113,9 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 	if err := checkURL(s.cfg.URL); err != nil {
 		return err
 	}
-	retry, delay := wake.Backoff{First: firstRetry, Last: s.cfg.CheckFrequency}, time.Duration(0)
+	retry, delay := wake.Backoff{Initial: firstRetry, Max: s.cfg.CheckFrequency}, time.Duration(0)
 	for {
-		s.ask(ctx)
+		s.poll(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -142,9 +142,9 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 // flush writes a good response that is not on disk yet, and then removes those of other URLs,
 // which are no longer used.
 func (s *Source) flush() {
-	for url, err := range s.good.Flush() {
+	for url, err := range s.lastGood.Flush() {
 		if err == nil {
-			err = s.good.Retain(url)
+			err = s.lastGood.Retain(url)
 		}
 		if err != nil {
 			s.log.Warn("cannot save the last good response", "error", err)
@@ -153,7 +153,7 @@ func (s *Source) flush() {
 }
 
 func (s *Source) snapshot() podconfig.Snapshot {
-	snap := podconfig.Snapshot{Pods: s.has.Pods, Objects: s.has.Objects, Problems: slices.Clone(s.problems), Incomplete: !s.ready}
+	snap := podconfig.Snapshot{Pods: s.content.Pods, Objects: s.content.Objects, Problems: slices.Clone(s.problems), Incomplete: !s.ready}
 	if s.failure != nil {
 		snap.Problems = append(snap.Problems, *s.failure)
 	}
@@ -172,13 +172,13 @@ func (s *Source) identity() string {
 // origin returns the URL as people see it.
 func (s *Source) origin() string { return mask.URL(s.cfg.URL) }
 
-// ask makes one request and applies its result.
-func (s *Source) ask(ctx context.Context) {
+// poll makes one request and applies its result.
+func (s *Source) poll(ctx context.Context) {
 	body, fault := s.fetch(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	s.settle(fault)
+	s.recordResult(fault)
 	if fault != nil || body == nil {
 		return
 	}
@@ -187,23 +187,23 @@ func (s *Source) ask(ctx context.Context) {
 		return
 	}
 	s.sum = sum
-	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), Shown: s.origin(), Now: time.Now(), Validation: s.cfg.Validation}
+	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), DisplayOrigin: s.origin(), Now: time.Now(), Validation: s.cfg.Validation}
 	r := manifest.Decode(body, opt)
 	switch {
 	case len(r.Failed) == 0:
-		s.good.Keep(s.cfg.URL, body, r.HasSecret())
+		s.lastGood.Put(s.cfg.URL, body, r.HasSecret())
 	case !s.ready && s.empty():
 		// Take what ran before, if it is known: see package lastgood.
-		if version := s.good.Load(s.cfg.URL); version != nil {
-			if s.has = manifest.Decode(version, opt).Content; s.has.HasSecret() {
-				s.good.Keep(s.cfg.URL, version, true) // an older podd may have left it on disk
+		if version := s.lastGood.Load(s.cfg.URL); version != nil {
+			if s.content = manifest.Decode(version, opt).Content; s.content.HasSecret() {
+				s.lastGood.Put(s.cfg.URL, version, true) // an older podd may have left it on disk
 			}
 		}
 		if !s.empty() {
 			s.ready = true // broken pods keep their last good version
 		}
 	}
-	s.take(r)
+	s.applyResult(r)
 }
 
 // fault is the reason why a request failed.
@@ -262,9 +262,9 @@ func explain(err error) *fault {
 	return &fault{"cannot query the server: " + err.Error(), "check that it runs and can be reached from this node"}
 }
 
-// settle records whether the request failed. The problem list logs new problems. settle logs a
+// recordResult records whether the request failed. The problem list logs new problems. settle logs a
 // lasting failure again from time to time, without end.
-func (s *Source) settle(f *fault) {
+func (s *Source) recordResult(f *fault) {
 	now := time.Now()
 	if f == nil {
 		if s.failure != nil {
@@ -274,32 +274,32 @@ func (s *Source) settle(f *fault) {
 		return
 	}
 	if s.failure == nil || s.failure.Message != f.message {
-		s.failure = &pod.Problem{Origin: s.origin(), Message: f.message, Hint: f.hint, KeptRunning: !s.empty(), Since: now}
+		s.failure = &pod.Problem{Origin: s.origin(), Message: f.message, Hint: f.hint, LastGoodInUse: !s.empty(), Since: now}
 		s.logged, s.changed = now, true
 		return
 	}
-	if now.Sub(s.logged) >= remind {
+	if now.Sub(s.logged) >= relogInterval {
 		s.logged = now
 		s.log.Warn("the manifest URL still fails", "message", f.message, "since", s.failure.Since)
 	}
 }
 
-// take applies a body. If the body has nothing usable, the last good set stays.
-func (s *Source) take(r manifest.Result) {
+// applyResult applies a body. If the body has nothing usable, the last good set stays.
+func (s *Source) applyResult(r manifest.Result) {
 	s.changed = true
-	old := s.has
+	old := s.content
 	next := r.Reuse(old)
 	s.problems = r.Problems
-	kept := manifest.Keep(next, old, r.Failed)
-	manifest.MarkKept(s.problems, kept, r.Failed, old)
-	s.has = manifest.Content{Pods: append(next.Pods, kept.Pods...), Objects: append(next.Objects, kept.Objects...)}
+	kept := manifest.Retain(next, old, r.Failed)
+	manifest.MarkRetained(s.problems, kept, r.Failed, old)
+	s.content = manifest.Content{Pods: append(next.Pods, kept.Pods...), Objects: append(next.Objects, kept.Objects...)}
 	if len(r.Pods)+len(r.Objects) > 0 || len(r.Failed) == 0 {
 		s.ready = true
 	}
 }
 
 // empty reports whether there is neither a pod nor an object.
-func (s *Source) empty() bool { return len(s.has.Pods)+len(s.has.Objects) == 0 }
+func (s *Source) empty() bool { return len(s.content.Pods)+len(s.content.Objects) == 0 }
 
 // redirect follows up to maxRedirects redirects, never from https to http. If the host changes,
 // it drops the configured headers, which may hold a token.

@@ -153,7 +153,7 @@ func TestAServerThatFailsOrAnswersRubbishStopsNothing(t *testing.T) {
 	} {
 		st.set(tc.answer)
 		st.until("a=i:1", tc.want)
-		if !st.last.Problems[len(st.last.Problems)-1].KeptRunning || st.last.Pods[0] != first {
+		if !st.last.Problems[len(st.last.Problems)-1].LastGoodInUse || st.last.Pods[0] != first {
 			t.Errorf("%s: got %+v, want the last good pod kept", tc.want, st.last.Problems)
 		}
 	}
@@ -182,7 +182,7 @@ func TestAPoddThatStartsWhileAPodIsBrokenKnowsItsLastGoodVersion(t *testing.T) {
 		st.set(text(answer))
 		st.run()
 		st.until(want, st.server.URL)
-		if st.last.Pods[1].UID() != uid || !st.last.Problems[0].KeptRunning {
+		if st.last.Pods[1].UID() != uid || !st.last.Problems[0].LastGoodInUse {
 			t.Errorf("%s: got %v and %+v, want the pod that ran, and that this is said", want, st.last.Pods[1].UID(), st.last.Problems)
 		}
 	}
@@ -334,7 +334,7 @@ func TestTheLastGoodAnswerStaysUntilTheNewOneIsWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	s := New(Config{URL: "http://cfg.test/pods", NodeName: "node1", StateDir: dir})
 	keep := func(body string) {
-		s.good.Keep(s.cfg.URL, []byte(body), false)
+		s.lastGood.Put(s.cfg.URL, []byte(body), false)
 		s.flush()
 	}
 	keep("old")
@@ -391,9 +391,9 @@ func TestARedirectFromHTTPSToHTTPIsNotFollowed(t *testing.T) {
 	defer first.Close()
 	for _, url := range []string{secure.URL, first.URL} {
 		s := New(Config{URL: url, NodeName: "node1", Transport: secure.Client().Transport})
-		s.ask(t.Context())
-		if n := asked.Load(); n != 0 || len(s.has.Pods) != 0 || s.failure == nil || !strings.Contains(s.failure.Message, "from https to http") {
-			t.Errorf("%s: asked %d times in the clear, %d pods, %v, want the redirect refused", url, n, len(s.has.Pods), s.failure)
+		s.poll(t.Context())
+		if n := asked.Load(); n != 0 || len(s.content.Pods) != 0 || s.failure == nil || !strings.Contains(s.failure.Message, "from https to http") {
+			t.Errorf("%s: asked %d times in the clear, %d pods, %v, want the redirect refused", url, n, len(s.content.Pods), s.failure)
 		}
 	}
 	for _, url := range []string{secure.URL + "/again", first.URL} {
@@ -401,8 +401,8 @@ func TestARedirectFromHTTPSToHTTPIsNotFollowed(t *testing.T) {
 		if url == first.URL {
 			first.Config.Handler = http.RedirectHandler(secure.URL+"/again", http.StatusFound)
 		}
-		if s.ask(t.Context()); len(s.has.Pods) != 1 || s.failure != nil {
-			t.Errorf("%s, from https to https or from http to https: got %d pods, %v", url, len(s.has.Pods), s.failure)
+		if s.poll(t.Context()); len(s.content.Pods) != 1 || s.failure != nil {
+			t.Errorf("%s, from https to https or from http to https: got %d pods, %v", url, len(s.content.Pods), s.failure)
 		}
 	}
 }

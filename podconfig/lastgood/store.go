@@ -19,10 +19,10 @@ type Store struct {
 	// dir is on disk. volatile is in memory, if its file system is: see atomicfile.InMemory.
 	dir, volatile string
 	inMemory      func(dir string) bool
-	// refused is set once podd has logged that it does not keep versions with Secrets.
-	refused bool
-	// waiting holds the versions to write, by origin.
-	waiting map[string]version
+	// refusalLogged is set once podd has logged that it does not keep versions with Secrets.
+	refusalLogged bool
+	// pending holds the versions to write, by origin.
+	pending map[string]version
 }
 
 type version struct {
@@ -35,35 +35,35 @@ type version struct {
 // checks; otherwise they are not kept. If dir is "", nothing is kept and the methods do
 // nothing.
 func New(dir, volatile string) *Store {
-	return &Store{dir: dir, volatile: volatile, inMemory: atomicfile.InMemory, waiting: map[string]version{}}
+	return &Store{dir: dir, volatile: volatile, inMemory: atomicfile.InMemory, pending: map[string]version{}}
 }
 
-// in returns the versions in a directory. Only root may read them: manifests may contain
+// versionsIn returns the versions in a directory. Only root may read them: manifests may contain
 // passwords in env.
-func in(dir string) checkpoint.Dir[[]byte] {
+func versionsIn(dir string) checkpoint.Dir[[]byte] {
 	return checkpoint.Dir[[]byte]{Path: dir, Naming: naming, Format: checkpoint.Format{Codec: checkpoint.Raw, SkipUnchanged: true}}
 }
 
 var naming = checkpoint.Hashed("", 16)
 
-// Keep takes a good version, which Flush writes. secret says whether it has a Secret.
-func (s *Store) Keep(origin string, text []byte, secret bool) {
+// Put takes a good version, which Flush writes. secret says whether it has a Secret.
+func (s *Store) Put(origin string, text []byte, secret bool) {
 	if s.dir != "" {
-		s.waiting[origin] = version{text, secret}
+		s.pending[origin] = version{text, secret}
 	}
 }
 
-// Waiting reports whether Flush has something to write.
-func (s *Store) Waiting() bool { return len(s.waiting) > 0 }
+// HasPending reports whether Flush has something to write.
+func (s *Store) HasPending() bool { return len(s.pending) > 0 }
 
 // Flush writes the versions passed to Keep and returns the errors by origin, with nil for a
 // version that is now stored. Flush is separate from Keep so that a disk does not delay a pod.
 func (s *Store) Flush() map[string]error {
-	outcome := make(map[string]error, len(s.waiting))
-	for origin, version := range s.waiting {
+	outcome := make(map[string]error, len(s.pending))
+	for origin, version := range s.pending {
 		outcome[origin] = s.write(origin, version)
 	}
-	clear(s.waiting)
+	clear(s.pending)
 	return outcome
 }
 
@@ -72,9 +72,9 @@ var errOnDisk = errors.New("a version with a Secret is not kept, as the state di
 
 func (s *Store) write(origin string, v version) error {
 	if !v.secret {
-		return errors.Join(in(s.dir).File(origin).Write(v.text), in(s.volatile).File(origin).Remove())
+		return errors.Join(versionsIn(s.dir).File(origin).Write(v.text), versionsIn(s.volatile).File(origin).Remove())
 	}
-	if err := in(s.dir).File(origin).Remove(); err != nil { // one from before it had a Secret
+	if err := versionsIn(s.dir).File(origin).Remove(); err != nil { // one from before it had a Secret
 		return err
 	}
 	if s.volatile == "" {
@@ -84,12 +84,12 @@ func (s *Store) write(origin string, v version) error {
 		return err
 	}
 	if s.inMemory(s.volatile) {
-		return in(s.volatile).File(origin).Write(v.text)
+		return versionsIn(s.volatile).File(origin).Write(v.text)
 	}
-	if s.refused {
+	if s.refusalLogged {
 		return nil
 	}
-	s.refused = true
+	s.refusalLogged = true
 	return errOnDisk
 }
 
@@ -99,7 +99,7 @@ func (s *Store) Load(origin string) []byte {
 		return nil
 	}
 	for _, dir := range []string{s.volatile, s.dir} {
-		if text, err := in(dir).File(origin).Read(); err == nil {
+		if text, err := versionsIn(dir).File(origin).Read(); err == nil {
 			return text
 		}
 	}
@@ -111,8 +111,8 @@ func (s *Store) Forget(origin string) error {
 	if s.dir == "" {
 		return nil
 	}
-	delete(s.waiting, origin)
-	return errors.Join(in(s.dir).Remove(origin), in(s.volatile).Remove(origin))
+	delete(s.pending, origin)
+	return errors.Join(versionsIn(s.dir).Remove(origin), versionsIn(s.volatile).Remove(origin))
 }
 
 // Retain removes the versions of all other origins.
@@ -125,5 +125,5 @@ func (s *Store) Retain(origins ...string) error {
 		keep[naming.Name(origin)] = true
 	}
 	only := func(name string) bool { return keep[name] }
-	return errors.Join(in(s.dir).Retain(only), in(s.volatile).Retain(only))
+	return errors.Join(versionsIn(s.dir).Retain(only), versionsIn(s.volatile).Retain(only))
 }

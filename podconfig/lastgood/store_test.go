@@ -25,10 +25,10 @@ func names(t *testing.T, dir string) []string {
 func TestVersionsSurviveAndAreForgotten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	s := New(dir, "")
-	s.Keep("/m/a.yaml", []byte("old"), false)
-	s.Keep("/m/a.yaml", []byte("a"), false)
-	s.Keep("/m/b.yaml", []byte("b"), false)
-	s.Keep("/m/c.yaml", []byte("c"), false)
+	s.Put("/m/a.yaml", []byte("old"), false)
+	s.Put("/m/a.yaml", []byte("a"), false)
+	s.Put("/m/b.yaml", []byte("b"), false)
+	s.Put("/m/c.yaml", []byte("c"), false)
 	if s.Load("/m/a.yaml") != nil {
 		t.Error("written before Flush")
 	}
@@ -89,10 +89,10 @@ func TestASecretIsKeptInMemoryAlone(t *testing.T) {
 			}
 		}
 	}
-	s.Keep("a", []byte("a"), false)
+	s.Put("a", []byte("a"), false)
 	flush()
-	s.Keep("a", []byte("geheim"), true) // it gains a Secret
-	s.Keep("b", []byte("b"), false)
+	s.Put("a", []byte("geheim"), true) // it gains a Secret
+	s.Put("b", []byte("b"), false)
 	flush()
 	if got := names(t, dir); len(got) != 1 || got[0] != naming.Name("b") {
 		t.Errorf("on disk: got %q, want that of b alone", got)
@@ -104,8 +104,8 @@ func TestASecretIsKeptInMemoryAlone(t *testing.T) {
 	if a, b := after.Load("a"), after.Load("b"); string(a) != "geheim" || string(b) != "b" {
 		t.Errorf("got %q, %q", a, b)
 	}
-	s.Keep("a", []byte("a"), false) // and has it no more
-	s.Keep("c", []byte("geheim"), true)
+	s.Put("a", []byte("a"), false) // and has it no more
+	s.Put("c", []byte("geheim"), true)
 	flush()
 	if got := names(t, memory); len(got) != 1 || got[0] != naming.Name("c") || string(s.Load("a")) != "a" {
 		t.Errorf("in memory: got %q, want that of c alone; a is %q", got, s.Load("a"))
@@ -113,7 +113,7 @@ func TestASecretIsKeptInMemoryAlone(t *testing.T) {
 	if err := s.Retain("a"); err != nil || len(names(t, memory)) != 0 || len(names(t, dir)) != 1 {
 		t.Errorf("got %v, %q in memory, %q on disk", err, names(t, memory), names(t, dir))
 	}
-	s.Keep("c", []byte("geheim"), true)
+	s.Put("c", []byte("geheim"), true)
 	flush()
 	if err := s.Forget("c"); err != nil || len(names(t, memory)) != 0 {
 		t.Errorf("got %v, %q", err, names(t, memory))
@@ -124,11 +124,11 @@ func TestASecretIsNotKeptOnADisk(t *testing.T) {
 	dir, onDisk := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	s := New(dir, onDisk)
 	s.inMemory = func(string) bool { return false }
-	s.Keep("a", []byte("a"), false)
+	s.Put("a", []byte("a"), false)
 	s.Flush()
 	for i, want := range []error{errOnDisk, nil} {
-		s.Keep("a", []byte("geheim"), true)
-		if got := s.Flush(); !errors.Is(got["a"], want) || s.Waiting() {
+		s.Put("a", []byte("geheim"), true)
+		if got := s.Flush(); !errors.Is(got["a"], want) || s.HasPending() {
 			t.Errorf("time %d: got %v, want %v", i, got, want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestWhatCannotBeWrittenIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(dir, "")
-	s.Keep("a", []byte("a"), false)
+	s.Put("a", []byte("a"), false)
 	if got := s.Flush(); len(got) != 1 || got["a"] == nil {
 		t.Errorf("got %v, want an error for a", got)
 	}
@@ -157,7 +157,7 @@ func TestWhatCannotBeWrittenIsSaidOnce(t *testing.T) {
 
 func TestWithoutADirectoryNothingIsKept(t *testing.T) {
 	s := New("", "")
-	s.Keep("a", []byte("a"), false)
+	s.Put("a", []byte("a"), false)
 	if len(s.Flush()) != 0 || s.Load("a") != nil || s.Forget("a") != nil || s.Retain() != nil {
 		t.Error("something was done")
 	}

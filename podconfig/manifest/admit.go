@@ -22,13 +22,13 @@ import (
 // and what podd does not support yet.
 func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 	given, namespace := p.Name, p.Namespace
-	parts := exported(p, opt.NodeName)
+	parts := exportedFields(p, opt.NodeName)
 	foreign := pathsOf(parts)
 	clean(p, opt)
 	podapi.Default(p)
-	out := verdicts(p, text, foreign)
+	out := validationFaults(p, text, foreign)
 	if len(parts) > 0 {
-		out = append(out, takeOut(parts, text))
+		out = append(out, exportedFault(parts, text))
 	}
 	add := func(path, message, hint string) {
 		if len(out) > maxProblems || covers(foreign, path) {
@@ -52,7 +52,7 @@ func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 			add("spec", "static pods may not reference "+resource, clusterHint)
 		}
 	}
-	for _, u := range notYet(p) {
+	for _, u := range unsupportedFields(p) {
 		add(u.path, u.message, u.hint)
 	}
 	p.Name = staticName(given, opt.NodeName)
@@ -61,25 +61,25 @@ func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 			advice.Shorten(p.Name), msgs[0]), "use a shorter name")
 	}
 	p.UID = identity(opt, namespace, given, text.Root)
-	if n := len(pod.LogDirectory(p.Namespace, p.Name, p.UID)) - pod.LongestFileName; len(out) == 0 && n > 0 {
+	if n := len(pod.LogDirectory(p.Namespace, p.Name, p.UID)) - pod.MaxFileNameLength; len(out) == 0 && n > 0 {
 		add("metadata.name", fmt.Sprintf("the pod cannot start: the name of its log directory (namespace, name, a dash and the node's name, UID) is %d bytes longer than the %d of a file name",
-			n, pod.LongestFileName), fmt.Sprintf("use a name or a namespace that is at least %d characters shorter", n))
+			n, pod.MaxFileNameLength), fmt.Sprintf("use a name or a namespace that is at least %d characters shorter", n))
 	}
 	annotate(p, opt)
 	return out
 }
 
-// verdicts are upstream's validation errors, except those that are reported
+// validationFaults are upstream's validation errors, except those that are reported
 // separately. Of several for one field and value the first is kept; one for a request
 // that defaulting copied from a limit only repeats that of the limit.
-func verdicts(p *v1.Pod, text *strictyaml.Decoded, apart map[string]bool) []advice.Fault {
+func validationFaults(p *v1.Pod, text *strictyaml.Decoded, apart map[string]bool) []advice.Fault {
 	var out []advice.Fault
 	told := map[string]bool{}
 	volumes := map[string]bool{}
 	for _, v := range p.Spec.Volumes {
 		volumes[v.Name] = true
 	}
-	nameless := advice.NameOfNameless(p)
+	nameless := advice.NamelessVolumeName(p)
 	errs := podapi.Validate(p)
 	for i, e := range errs {
 		key := fmt.Sprint(e.Field, e.Type, e.BadValue)
@@ -99,7 +99,7 @@ func verdicts(p *v1.Pod, text *strictyaml.Decoded, apart map[string]bool) []advi
 			return append(out, advice.Fault{Line: text.Line(e.Field), Field: "spec",
 				Message: fmt.Sprintf("and %d more problems in this pod", len(errs)-i), Hint: "fix the ones above first"})
 		}
-		out = append(out, advice.Invalid(e, p, text))
+		out = append(out, advice.ValidationFault(e, p, text))
 	}
 	return out
 }
@@ -133,8 +133,8 @@ func cleanMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// ignored names what of a pod's metadata clean drops, and that says something.
-func ignored(m *metav1.ObjectMeta) (fields []string) {
+// droppedFields names what of a pod's metadata clean drops, and that says something.
+func droppedFields(m *metav1.ObjectMeta) (fields []string) {
 	for _, f := range []struct {
 		name string
 		set  bool

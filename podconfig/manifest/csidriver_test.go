@@ -41,7 +41,7 @@ func TestACSIDriverIsReadDefaultedAndClean(t *testing.T) {
 	if key := r.Objects[1].Key(); key.String() != "CSIDriver other.example.com" {
 		t.Errorf("got %v", key)
 	}
-	keys := pod.ObjectsOf(r.Pods[0].Pod)
+	keys := pod.ReferencedObjects(r.Pods[0].Pod)
 	if len(keys) != 1 || keys[0] != r.Objects[0].Key() {
 		t.Errorf("the pod names %v", keys)
 	}

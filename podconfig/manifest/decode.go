@@ -24,9 +24,9 @@ type Options struct {
 	Source pod.Source
 	// Origin is the file's path or the URL; the pods' UIDs depend on it.
 	Origin string
-	// Shown is what pods and problems show instead, if Origin contains something
+	// DisplayOrigin is what pods and problems show instead, if Origin contains something
 	// confidential; empty for Origin itself.
-	Shown string
+	DisplayOrigin string
 	// Now is when the manifest was noticed: Seen of the pods and Since of the
 	// problems.
 	Now time.Time
@@ -37,7 +37,7 @@ type Options struct {
 	Needs bool
 }
 
-func (o Options) shown() string { return cmp.Or(o.Shown, o.Origin) }
+func (o Options) displayOrigin() string { return cmp.Or(o.DisplayOrigin, o.Origin) }
 
 // Result is the outcome of decoding a manifest.
 type Result struct {
@@ -79,23 +79,23 @@ func decode(data []byte, opt Options) *reader {
 	}
 	documents := 0 // those of nothing, too
 	for c := range strictyaml.Split(data) {
-		r.base, r.text, r.found = c.Line-1, c.Text, nil
+		r.lineOffset, r.text, r.leftovers = c.Line-1, c.Text, nil
 		parse(c, func(n *yaml.Node, bad *advice.Fault) bool {
 			r.Documents++
 			if documents++; documents > maxDocuments {
-				r.exceed(n, fmt.Sprintf("the manifest has more than %d documents", maxDocuments))
+				r.setExceeded(n, fmt.Sprintf("the manifest has more than %d documents", maxDocuments))
 			} else if bad != nil {
-				if bad.Bound {
-					r.found = []*advice.Leftover{}
+				if bad.ExceedsBounds {
+					r.leftovers = []*advice.Leftover{}
 				}
 				r.fail([]advice.Fault{*bad}, Failed{})
 			} else {
-				r.document(strictyaml.Resolve(n))
+				r.decodeDocument(strictyaml.Resolve(n))
 			}
-			return r.beyond == nil
+			return r.exceeded == nil
 		})
-		if r.beyond != nil {
-			r.refuse()
+		if r.exceeded != nil {
+			r.rejectManifest()
 			return r
 		}
 	}
@@ -117,53 +117,53 @@ type reader struct {
 	// maybeSecret says whether the part of the text that cannot be parsed may be a
 	// Secret.
 	maybeSecret func() bool
-	// base is added to the lines of the current chunk.
-	base int
+	// lineOffset is added to the lines of the current chunk.
+	lineOffset int
 	// text is that chunk's, and found what other tools left in it, searched once
 	// something is wrong with it.
-	text  []byte
-	found []*advice.Leftover
-	// described counts the pods and named the objects, valid or not; values is the
+	text      []byte
+	leftovers []*advice.Leftover
+	// podCount counts the pods and named the objects, valid or not; values is the
 	// memory that they take, in bytes.
-	described, named, values int
-	// problems and warnings count what was reported.
-	problems, warnings int
+	podCount, objectCount, memory int
+	// problemCount and warnings count what was reported.
+	problemCount, warningCount int
 	// edits are those that the hints of Problems ask for, nil where one asks for none; their
 	// lines are those of the manifest.
 	edits []*advice.Edit
-	// beyond is why the manifest is rejected as a whole.
-	beyond *advice.Fault
+	// exceeded is why the manifest is rejected as a whole.
+	exceeded *advice.Fault
 }
 
-// exceed records that the manifest exceeds a bound; n is where, or nil.
-func (r *reader) exceed(n *yaml.Node, message string) {
-	if r.beyond != nil {
+// setExceeded records that the manifest exceeds a bound; n is where, or nil.
+func (r *reader) setExceeded(n *yaml.Node, message string) {
+	if r.exceeded != nil {
 		return
 	}
-	r.beyond = &advice.Fault{Message: message, Hint: "podd uses none of it; is this the right file? one machine has a few dozen Pods"}
+	r.exceeded = &advice.Fault{Message: message, Hint: "podd uses none of it; is this the right file? one machine has a few dozen Pods"}
 	if n != nil {
-		r.beyond.Line = n.Line
+		r.exceeded.Line = n.Line
 	}
 }
 
-// refuse makes the result that of a manifest that exceeds a bound: like that of one that is
+// rejectManifest makes the result that of a manifest that exceeds a bound: like that of one that is
 // too large, it is empty, and what the manifest had before stays.
-func (r *reader) refuse() {
-	r.Result, r.found, r.problems, r.edits = Result{Documents: r.Documents}, []*advice.Leftover{}, 0, nil
-	r.fail([]advice.Fault{*r.beyond}, Failed{})
+func (r *reader) rejectManifest() {
+	r.Result, r.leftovers, r.problemCount, r.edits = Result{Documents: r.Documents}, []*advice.Leftover{}, 0, nil
+	r.fail([]advice.Fault{*r.exceeded}, Failed{})
 }
 
-func (r *reader) add(f advice.Fault, of Failed) { r.tell(f, of, false) }
+func (r *reader) add(f advice.Fault, of Failed) { r.report(f, of, false) }
 
 // warn is add for what does not keep a pod from running.
-func (r *reader) warn(f advice.Fault, of Failed) { r.tell(f, of, true) }
+func (r *reader) warn(f advice.Fault, of Failed) { r.report(f, of, true) }
 
-// tell adds a problem, or one that says that there are more. Warnings are counted
+// report adds a problem, or one that says that there are more. Warnings are counted
 // separately, so that they never hide a problem.
-func (r *reader) tell(f advice.Fault, of Failed, warning bool) {
-	told, what := &r.problems, "problems"
+func (r *reader) report(f advice.Fault, of Failed, warning bool) {
+	told, what := &r.problemCount, "problems"
 	if warning {
-		told, what = &r.warnings, "warnings"
+		told, what = &r.warningCount, "warnings"
 	}
 	switch *told++; {
 	case *told > maxProblems+1:
@@ -171,30 +171,30 @@ func (r *reader) tell(f advice.Fault, of Failed, warning bool) {
 	case *told > maxProblems:
 		f = advice.Fault{Line: f.Line, Message: "there are more " + what + " after this one", Hint: "fix the ones above first"}
 	}
-	if f.Second > 0 {
-		f.Message += fmt.Sprintf(" (first on line %d)", f.Second+r.base)
+	if f.OtherLine > 0 {
+		f.Message += fmt.Sprintf(" (first on line %d)", f.OtherLine+r.lineOffset)
 	}
-	p := pod.Problem{Origin: r.opt.shown(), Document: r.Documents, Field: advice.Cut(f.Field, maxField), Pod: advice.Shorten(of.Pod),
+	p := pod.Problem{Origin: r.opt.displayOrigin(), Document: r.Documents, Field: advice.Cut(f.Field, maxField), Pod: advice.Shorten(of.Pod),
 		Message: f.Message, Hint: f.Hint, Warning: warning, Since: r.opt.Now}
 	if f.Line > 0 {
-		p.Line = f.Line + r.base
+		p.Line = f.Line + r.lineOffset
 	}
 	if of.Object.Kind != "" && of.Object.Name != "" {
 		p.Object = advice.Shorten(of.Object.String())
 	}
-	r.Problems, r.edits = append(r.Problems, p), append(r.edits, f.Edit.Below(r.base))
+	r.Problems, r.edits = append(r.Problems, p), append(r.edits, f.Edit.Shifted(r.lineOffset))
 }
 
 // fail records why a pod, an object or a document is unusable.
 func (r *reader) fail(faults []advice.Fault, of Failed) {
-	if r.found == nil && len(r.text) <= maxDocument {
-		r.found = advice.Leftovers(r.text)
+	if r.leftovers == nil && len(r.text) <= maxDocument {
+		r.leftovers = advice.Leftovers(r.text)
 	}
-	faults = advice.Retell(r.found, faults)
+	faults = advice.ReplaceCaused(r.leftovers, faults)
 	slices.SortStableFunc(faults, func(a, b advice.Fault) int { return a.Line - b.Line })
 	for _, f := range faults {
-		if f.Plain != "" && r.maybeSecret() {
-			f.Message, f.Hint, f.Edit = f.Plain, f.PlainHint, nil
+		if f.MaskedMessage != "" && r.maybeSecret() {
+			f.Message, f.Hint, f.Edit = f.MaskedMessage, f.MaskedHint, nil
 		}
 		r.add(f, of)
 	}

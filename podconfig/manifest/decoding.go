@@ -25,16 +25,16 @@ func (d *decoding) decode(n *yaml.Node, into any) {
 
 // report takes an error and says whether another one would be reported.
 func (d *decoding) report(e *strictyaml.Error) bool {
-	if to := d.place(e.Lenient()); to != nil {
-		if f := advice.Field(e, d.kind); f.Message != "" {
+	if to := d.faultList(e.Lenient()); to != nil {
+		if f := advice.DecodeFault(e, d.kind); f.Message != "" {
 			*to = append(*to, f)
 		}
 	}
 	return len(d.faults) <= maxProblems
 }
 
-// place is where a fault goes, nil for nowhere. Validation decides about a lenient one.
-func (d *decoding) place(lenient bool) *[]advice.Fault {
+// faultList is where a fault goes, nil for nowhere. Validation decides about a lenient one.
+func (d *decoding) faultList(lenient bool) *[]advice.Fault {
 	to := &d.faults
 	switch {
 	case lenient && d.validation == Ignore:

@@ -14,7 +14,7 @@ import (
 	"podd/podconfig/manifest/advice"
 )
 
-func (r *reader) document(n *yaml.Node) {
+func (r *reader) decodeDocument(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
 			r.Documents--
@@ -23,27 +23,27 @@ func (r *reader) document(n *yaml.Node) {
 		r.fail([]advice.Fault{advice.NoObject(n)}, Failed{})
 		return
 	}
-	if f := advice.Needless(n); f != nil {
+	if f := advice.IgnoredKind(n); f != nil {
 		r.warn(*f, Failed{})
 		return
 	}
 	if f := advice.CheckHeader(n); f != nil {
-		r.fail([]advice.Fault{*f}, r.unknown(n))
+		r.fail([]advice.Fault{*f}, r.failedDocument(n))
 		return
 	}
 	switch kind := advice.HeaderOf(n).Kind.Value; {
 	case kind == "Pod":
-		r.pod(n, "")
+		r.decodePod(n, "")
 	case slices.Contains(pod.ObjectKinds, kind):
-		r.object(n, kind, "")
+		r.decodeObject(n, kind, "")
 	default:
-		r.list(n, kind)
+		r.decodeList(n, kind)
 	}
 }
 
-// list decodes each entry of a List, or of a list of one kind, as a document of
+// decodeList decodes each entry of a List, or of a list of one kind, as a document of
 // its own.
-func (r *reader) list(n *yaml.Node, kind string) {
+func (r *reader) decodeList(n *yaml.Node, kind string) {
 	items := strictyaml.Lookup(n, "items")
 	if faults := r.listFaults(n, kind, items); len(faults) > 0 {
 		r.fail(faults, Failed{})
@@ -53,10 +53,10 @@ func (r *reader) list(n *yaml.Node, kind string) {
 		return
 	}
 	for i, item := range items.Content {
-		if r.beyond != nil {
+		if r.exceeded != nil {
 			return
 		}
-		r.item(strictyaml.Resolve(item), kind, fmt.Sprintf("items[%d].", i))
+		r.decodeItem(strictyaml.Resolve(item), kind, fmt.Sprintf("items[%d].", i))
 	}
 }
 
@@ -65,7 +65,7 @@ func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []advic
 	d := &decoding{validation: r.opt.Validation}
 	for _, p := range strictyaml.Pairs(n, func(e *strictyaml.Error) { d.report(e) }) {
 		known := []string{"apiVersion", "kind", "metadata", "items"}
-		if to := d.place(true); to != nil && !slices.Contains(known, p.Name) {
+		if to := d.faultList(true); to != nil && !slices.Contains(known, p.Name) {
 			*to = append(*to, advice.Fault{Line: p.Key.Line, Field: p.Name, Message: fmt.Sprintf("unknown field %q", advice.Shorten(p.Name)),
 				Hint: "a " + kind + " has apiVersion, kind, metadata and items"})
 		}
@@ -76,14 +76,14 @@ func (r *reader) listFaults(n *yaml.Node, kind string, items *yaml.Node) []advic
 	if items != nil && items.Kind != yaml.SequenceNode && items.ShortTag() != "!!null" {
 		const hint = `begin each entry with "- "`
 		d.faults = append(d.faults, advice.Fault{Line: items.Line, Field: "items", Message: "got " + advice.Describe(items) + ", want a list", Hint: hint,
-			Plain: "got " + advice.Form(items) + ", want a list", PlainHint: hint})
+			MaskedMessage: "got " + advice.DescribeType(items) + ", want a list", MaskedHint: hint})
 	}
 	return d.faults
 }
 
-// item decodes one entry of a list of that kind; prefix is its path.
-func (r *reader) item(n *yaml.Node, list, prefix string) {
-	if f := advice.Needless(n); f != nil && list == "List" {
+// decodeItem decodes one entry of a list of that kind; prefix is its path.
+func (r *reader) decodeItem(n *yaml.Node, list, prefix string) {
+	if f := advice.IgnoredKind(n); f != nil && list == "List" {
 		f.Field = prefix + f.Field
 		r.warn(*f, Failed{})
 		return
@@ -98,14 +98,14 @@ func (r *reader) item(n *yaml.Node, list, prefix string) {
 	switch {
 	case f != nil:
 		f.Field = strings.TrimSuffix(prefix+f.Field, ".")
-		r.fail([]advice.Fault{*f}, r.unknown(n))
+		r.fail([]advice.Fault{*f}, r.failedDocument(n))
 	case strings.HasSuffix(kind, "List"), of != "" && kind != of:
 		r.fail([]advice.Fault{{Line: n.Line, Field: prefix + "kind", Message: "a " + list + " cannot hold a " + kind,
 			Hint: "write it as a document of its own, after a line ---"}}, Failed{})
 	case kind == "Pod":
-		r.pod(n, prefix)
+		r.decodePod(n, prefix)
 	default:
-		r.object(n, kind, prefix)
+		r.decodeObject(n, kind, prefix)
 	}
 }
 
@@ -133,8 +133,8 @@ func (r *reader) failedPod(n *yaml.Node) Failed {
 // failedObject is an object's.
 func failedObject(n *yaml.Node, kind string) Failed { return Failed{Object: keyOf(n, kind)} }
 
-// unknown is a document whose header is wrong.
-func (r *reader) unknown(n *yaml.Node) Failed {
+// failedDocument is a document whose header is wrong.
+func (r *reader) failedDocument(n *yaml.Node) Failed {
 	switch kind := advice.Scalar(advice.HeaderOf(n).Kind); {
 	case slices.Contains(pod.ObjectKinds, kind):
 		return failedObject(n, kind)
@@ -148,55 +148,55 @@ func (r *reader) unknown(n *yaml.Node) Failed {
 	return f
 }
 
-// pod decodes one Pod. prefix is the path of a list's item, else "".
-func (r *reader) pod(n *yaml.Node, prefix string) {
-	if r.described++; r.described > MaxPods {
-		r.exceed(n, fmt.Sprintf("the manifest describes more than %d pods", MaxPods))
+// decodePod decodes one Pod. prefix is the path of a list's item, else "".
+func (r *reader) decodePod(n *yaml.Node, prefix string) {
+	if r.podCount++; r.podCount > MaxPods {
+		r.setExceeded(n, fmt.Sprintf("the manifest describes more than %d pods", MaxPods))
 		return
 	}
 	d := &decoding{kind: "Pod", validation: r.opt.Validation}
 	p := &v1.Pod{}
 	d.decode(n, p)
-	if !r.afford(d, n) {
+	if !r.chargeMemory(d, n) {
 		return
 	}
 	faults := d.faults
-	dropped := ignored(&p.ObjectMeta)
+	dropped := droppedFields(&p.ObjectMeta)
 	if len(faults) == 0 {
 		p.TypeMeta.APIVersion, p.TypeMeta.Kind = "v1", "Pod"
 		faults = admit(p, r.opt, d.Decoded)
 	}
 	if len(faults) > 0 {
-		r.fail(within(prefix, faults), r.failedPod(n))
+		r.fail(prefixFields(prefix, faults), r.failedPod(n))
 		return
 	}
 	name := Failed{Pod: p.Namespace + "/" + p.Name}
-	for _, f := range within(prefix, append(d.warnings, advice.Doubts(p, dropped, d.Decoded)...)) {
+	for _, f := range prefixFields(prefix, append(d.warnings, advice.Warnings(p, dropped, d.Decoded)...)) {
 		r.warn(f, name)
 	}
 	if r.opt.Needs {
-		for _, n := range needs(p, func(path string) int { return d.Line(path) + r.base }) {
-			n.Pod, n.Origin = name.Pod, r.opt.shown()
-			n.Name.field, n.KeyAt.field = prefix+n.Name.field, prefix+n.KeyAt.field
+		for _, n := range needs(p, func(path string) int { return d.Line(path) + r.lineOffset }) {
+			n.Pod, n.Origin = name.Pod, r.opt.displayOrigin()
+			n.Name.field, n.KeyField.field = prefix+n.Name.field, prefix+n.KeyField.field
 			r.Needs = append(r.Needs, n)
 		}
 	}
-	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.shown(),
-		Line: n.Line + r.base, Seen: r.opt.Now})
+	r.Pods = append(r.Pods, &pod.Desired{Pod: p, Source: r.opt.Source, Origin: r.opt.displayOrigin(),
+		Line: n.Line + r.lineOffset, Seen: r.opt.Now})
 }
 
-// afford counts the memory of a pod or object, and says whether the manifest may take
+// chargeMemory counts the memory of a pod or object, and says whether the manifest may take
 // it.
-func (r *reader) afford(d *decoding, n *yaml.Node) bool {
-	if r.values += d.Memory; r.values > maxValues {
-		r.exceed(n, "the pods and objects of the manifest take more than "+bytesize.Mebibytes(maxValues)+" of memory")
+func (r *reader) chargeMemory(d *decoding, n *yaml.Node) bool {
+	if r.memory += d.Memory; r.memory > maxValues {
+		r.setExceeded(n, "the pods and objects of the manifest take more than "+bytesize.Mebibytes(maxValues)+" of memory")
 		return false
 	}
 	return true
 }
 
-// within prefixes the faults of a list's item with its path.
-func within(prefix string, faults []advice.Fault) []advice.Fault {
+// prefixFields prefixes the faults of a list's item with its path.
+func prefixFields(prefix string, faults []advice.Fault) []advice.Fault {
 	for i := range faults {
 		faults[i].Field = strings.TrimSuffix(prefix+faults[i].Field, ".")
 	}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// SmallClaim is a claim as most people need one.
-func SmallClaim(namespace, name string) *v1.PersistentVolumeClaim {
+// ExampleClaim is a claim as most people need one.
+func ExampleClaim(namespace, name string) *v1.PersistentVolumeClaim {
 	class := ""
 	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: &class,
@@ -20,10 +20,10 @@ func SmallClaim(namespace, name string) *v1.PersistentVolumeClaim {
 	}}
 }
 
-// VolumeFor is a volume that a claim can have: a directory of the node, reserved for it;
+// ExampleVolume is a volume that a claim can have: a directory of the node, reserved for it;
 // nil for a claim that a directory does not satisfy. taken says whether there is a volume
 // of that name.
-func VolumeFor(c *v1.PersistentVolumeClaim, taken func(name string) bool) *v1.PersistentVolume {
+func ExampleVolume(c *v1.PersistentVolumeClaim, taken func(name string) bool) *v1.PersistentVolume {
 	block := c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == v1.PersistentVolumeBlock
 	size := c.Spec.Resources.Requests[v1.ResourceStorage]
 	name := c.Spec.VolumeName
@@ -51,9 +51,9 @@ func VolumeFor(c *v1.PersistentVolumeClaim, taken func(name string) bool) *v1.Pe
 	return v
 }
 
-// Manifest is a volume and, unless it is nil, its claim, as a person would append them to
+// ExampleManifest is a volume and, unless it is nil, its claim, as a person would append them to
 // a file.
-func Manifest(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) string {
+func ExampleManifest(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) string {
 	var b strings.Builder
 	size := v.Spec.Capacity[v1.ResourceStorage]
 	fmt.Fprintf(&b, "---\napiVersion: v1\nkind: PersistentVolume\nmetadata:\n  name: %s\n", v.Name)

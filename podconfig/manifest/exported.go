@@ -13,21 +13,21 @@ import (
 	"podd/podconfig/manifest/advice"
 )
 
-// part is a field of a pod: its path, and the name of its value or "".
-type part struct{ path, name string }
+// exportedField is a field of a pod: its path, and the name of its value or "".
+type exportedField struct{ path, name string }
 
-// exported are the fields that a cluster added to a pod and that prevent it from
+// exportedFields are the fields that a cluster added to a pod and that prevent it from
 // running on a node without one; nil for a pod that was not exported from an
 // apiserver (kubectl get pod -o yaml). What clean drops is not among them.
-func exported(p *v1.Pod, nodeName string) []part {
+func exportedFields(p *v1.Pod, nodeName string) []exportedField {
 	m := &p.ObjectMeta
 	if m.UID == "" && m.ResourceVersion == "" && len(m.OwnerReferences) == 0 && len(m.ManagedFields) == 0 && p.Status.Phase == "" {
 		return nil
 	}
-	var out []part
+	var out []exportedField
 	add := func(set bool, path, name string) {
 		if set {
-			out = append(out, part{path, name})
+			out = append(out, exportedField{path, name})
 		}
 	}
 	add(p.Spec.ServiceAccountName != "", "spec.serviceAccountName", "")
@@ -39,7 +39,7 @@ func exported(p *v1.Pod, nodeName string) []part {
 			add(true, fmt.Sprintf("spec.volumes[%d]", i), v.Name)
 		}
 	}
-	for path, c := range pod.ContainerFields(&p.Spec) {
+	for path, c := range pod.ContainerPaths(&p.Spec) {
 		for i, mount := range c.VolumeMounts {
 			add(tokens[mount.Name], fmt.Sprintf("%s.volumeMounts[%d]", path, i), mount.Name)
 		}
@@ -66,8 +66,8 @@ func boundElsewhere(p *v1.Pod, nodeName string) bool {
 	return false
 }
 
-// takeOut is one fault for all such fields of an exported pod.
-func takeOut(parts []part, text *strictyaml.Decoded) advice.Fault {
+// exportedFault is one fault for all such fields of an exported pod.
+func exportedFault(parts []exportedField, text *strictyaml.Decoded) advice.Fault {
 	var all []string
 	for _, p := range parts {
 		if p.name != "" {
@@ -85,7 +85,7 @@ func takeOut(parts []part, text *strictyaml.Decoded) advice.Fault {
 }
 
 // pathsOf are those of the parts.
-func pathsOf(parts []part) map[string]bool {
+func pathsOf(parts []exportedField) map[string]bool {
 	out := make(map[string]bool, len(parts))
 	for _, p := range parts {
 		out[p.path] = true

@@ -177,7 +177,7 @@ func complaints(owner reflect.Type, f reflect.StructField) []string {
 
 func refusals(p *v1.Pod) []string {
 	var out []string
-	for _, u := range notYet(p) {
+	for _, u := range unsupportedFields(p) {
 		out = append(out, u.path+": "+u.message)
 	}
 	for _, r := range apiReferences(p) {

@@ -83,7 +83,7 @@ func summary(r Result) string {
 		fmt.Fprintf(&b, "%s, line %d\n", o.Key(), o.Line)
 	}
 	for _, p := range r.Problems {
-		where := p.Where()
+		where := p.Location()
 		if p.Warning {
 			where += ": warning"
 		}

@@ -13,16 +13,16 @@ import (
 type Need struct {
 	Object pod.ObjectKey
 	Key    string // "" for the object alone
-	// Pull: the pod starts without the object, but its images are pulled without it.
-	Pull bool
+	// ImagePull: the pod starts without the object, but its images are pulled without it.
+	ImagePull bool
 	// Pod is namespace/name.
 	Pod, Origin string
-	// Name and KeyAt are the fields that name the object and the key.
-	Name, KeyAt place
+	// Name and KeyField are the fields that name the object and the key.
+	Name, KeyField fieldPosition
 }
 
-// place is a field and its line.
-type place struct {
+// fieldPosition is a field and its line.
+type fieldPosition struct {
 	field string
 	line  int
 }
@@ -39,15 +39,15 @@ func needs(p *v1.Pod, line func(path string) int) []Need {
 	var all []Need
 	told, used := map[what]bool{}, pod.UsedVolumes(p)
 	for r := range pod.References(p) {
-		n := what{r.Object, r.Key, r.Pull}
+		n := what{r.Object, r.Key, r.ImagePull}
 		unused := r.Volume != "" && !used[r.Volume]
-		if r.Optional || r.Made || unused || r.Object.Kind == pod.KindCSIDriver || told[n] {
+		if r.Optional || r.Generated || unused || r.Object.Kind == pod.KindCSIDriver || told[n] {
 			continue // it may be named ten thousand times
 		}
 		told[n] = true
-		need := Need{Object: r.Object, Key: r.Key, Pull: r.Pull, Name: place{r.Path, line(r.Path)}}
+		need := Need{Object: r.Object, Key: r.Key, ImagePull: r.ImagePull, Name: fieldPosition{r.Path, line(r.Path)}}
 		if r.KeyPath != "" {
-			need.KeyAt = place{r.KeyPath, line(r.KeyPath)}
+			need.KeyField = fieldPosition{r.KeyPath, line(r.KeyPath)}
 		}
 		all = append(all, need)
 	}
@@ -60,7 +60,7 @@ func needs(p *v1.Pod, line func(path string) int) []Need {
 // elsewhere, which are no problems.
 func Missing(c Content, all []Need, problems []pod.Problem, whole bool, now time.Time) (missing, elsewhere []pod.Problem) {
 	const most = 100
-	f := newFound(c.Objects, problems)
+	f := newObjectIndex(c.Objects, problems)
 	told := map[absent]bool{}
 	for _, n := range all {
 		if _, there := f.keys[n.Object]; !there {
@@ -79,15 +79,15 @@ func Missing(c Content, all []Need, problems []pod.Problem, whole bool, now time
 		case there && (n.Key == "" || hasKey):
 			continue
 		case there:
-			p.Line, p.Field, p.Warning = n.KeyAt.line, n.KeyAt.field, true
-			p.Message, p.Hint = f.keyless(n)
+			p.Line, p.Field, p.Warning = n.KeyField.line, n.KeyField.field, true
+			p.Message, p.Hint = f.missingKey(n)
 		case whole:
 			p.Line, p.Field, p.Warning = n.Name.line, n.Name.field, true
-			p.Message, p.Hint, p.Example = f.nowhere(n)
+			p.Message, p.Hint, p.Example = f.missingObject(n)
 		default:
 			to = &elsewhere
 			p.Line, p.Field = n.Name.line, n.Name.field
-			p.Message, p.Hint, p.Example = f.needed(n)
+			p.Message, p.Hint, p.Example = f.neededObject(n)
 		}
 		if len(*to) > most {
 			continue

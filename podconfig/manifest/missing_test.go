@@ -89,8 +89,8 @@ func TestWhatIsMissingIsFoundAtABoundedCost(t *testing.T) {
 		env = append(env, ref(fmt.Sprintf("%0249dx", i%200)))
 	}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: v1.PodSpec{Containers: []v1.Container{{Env: env}}}}
-	f := newFound(objects, nil)
-	f.keyless(Need{Object: objects[0].Key(), Key: strings.Repeat("n", 250)})
+	f := newObjectIndex(objects, nil)
+	f.missingKey(Need{Object: objects[0].Key(), Key: strings.Repeat("n", 250)})
 	if f.budget >= 0 {
 		t.Errorf("%d steps are left after ten thousand comparisons of long names", f.budget)
 	}
@@ -139,7 +139,7 @@ items:
 	r := Decode([]byte("# web\n---\n"+list), opt)
 	where := func(problems []pod.Problem) (all []string) {
 		for _, p := range problems {
-			all = append(all, fmt.Sprintf("%s: %s: %s", p.Where(), p.Field, p.Message))
+			all = append(all, fmt.Sprintf("%s: %s: %s", p.Location(), p.Field, p.Message))
 			if p.Pod != "default/web-node1" {
 				t.Errorf("got %+v", p)
 			}

@@ -18,17 +18,17 @@ import (
 	"podd/podconfig/manifest/advice"
 )
 
-// object decodes one object beside the pods. prefix is the path of a list's item,
+// decodeObject decodes one object beside the pods. prefix is the path of a list's item,
 // else "".
-func (r *reader) object(n *yaml.Node, kind, prefix string) {
-	if r.named++; r.named > MaxObjects {
-		r.exceed(n, fmt.Sprintf("the manifest has more than %d ConfigMaps, Secrets and other objects", MaxObjects))
+func (r *reader) decodeObject(n *yaml.Node, kind, prefix string) {
+	if r.objectCount++; r.objectCount > MaxObjects {
+		r.setExceeded(n, fmt.Sprintf("the manifest has more than %d ConfigMaps, Secrets and other objects", MaxObjects))
 		return
 	}
-	o := &pod.Object{Source: r.opt.Source, Origin: r.opt.shown(), Line: n.Line + r.base, Seen: r.opt.Now}
+	o := &pod.Object{Source: r.opt.Source, Origin: r.opt.displayOrigin(), Line: n.Line + r.lineOffset, Seen: r.opt.Now}
 	d := &decoding{kind: kind, validation: r.opt.Validation}
 	d.decode(n, emptyObject(o, kind))
-	if !r.afford(d, n) {
+	if !r.chargeMemory(d, n) {
 		return
 	}
 	faults := d.faults
@@ -37,10 +37,10 @@ func (r *reader) object(n *yaml.Node, kind, prefix string) {
 	}
 	of := failedObject(n, kind)
 	if len(faults) > 0 {
-		r.fail(within(prefix, faults), of)
+		r.fail(prefixFields(prefix, faults), of)
 		return
 	}
-	for _, f := range within(prefix, append(d.warnings, objectDoubts(o, d.Decoded)...)) {
+	for _, f := range prefixFields(prefix, append(d.warnings, objectWarnings(o, d.Decoded)...)) {
 		r.warn(f, of)
 	}
 	r.Objects = append(r.Objects, o)
@@ -67,9 +67,9 @@ func emptyObject(o *pod.Object, kind string) any {
 	return o.ConfigMap
 }
 
-// complete makes of a decoded object in place what an apiserver would store, and
+// defaultAndValidate makes of a decoded object in place what an apiserver would store, and
 // returns what upstream's validation has against it.
-func complete(o *pod.Object) field.ErrorList {
+func defaultAndValidate(o *pod.Object) field.ErrorList {
 	switch {
 	case o.Secret != nil:
 		cleanObject(&o.Secret.ObjectMeta)
@@ -94,7 +94,7 @@ func complete(o *pod.Object) field.ErrorList {
 // admitObject completes a decoded object in place and returns what speaks against
 // it: the apiserver's objections, and then what podd does not have.
 func admitObject(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
-	errs := complete(o)
+	errs := defaultAndValidate(o)
 	// Upstream goes through maps.
 	slices.SortFunc(errs, func(a, b *field.Error) int {
 		return cmp.Or(cmp.Compare(text.Line(written(a.Field, text)), text.Line(written(b.Field, text))),
@@ -112,10 +112,10 @@ func admitObject(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
 		if len(out) == maxProblems {
 			return append(out, advice.Fault{Line: text.Line(at), Message: fmt.Sprintf("and %d more problems in this %s", len(errs)-i, kind), Hint: "fix the ones above first"})
 		}
-		out = append(out, advice.InvalidObject(e, kind, at, text))
+		out = append(out, advice.ObjectValidationFault(e, kind, at, text))
 	}
 	if o.Volume != nil && len(out) == 0 {
-		out = unsupported(o.Volume, text)
+		out = unsupportedVolume(o.Volume, text)
 	}
 	if o.Driver != nil && len(out) == 0 {
 		out = unsupportedDriver(o.Driver, text)

@@ -94,7 +94,7 @@ func TestWhatABrokenPartKeeps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			old := Decode(join(a, b, settings, password), options("x")).Content
 			r := Decode(join(strings.SplitAfter(strings.ReplaceAll(tt.next, "apiVersion", "---\napiVersion"), "---\n")...), options("x"))
-			kept := Keep(r.Content, old, r.Failed)
+			kept := Retain(r.Content, old, r.Failed)
 			var got []string
 			for _, p := range kept.Pods {
 				got = append(got, strings.TrimSuffix(p.Pod.Name, "-node1"))
@@ -105,10 +105,10 @@ func TestWhatABrokenPartKeeps(t *testing.T) {
 			if strings.Join(got, " ") != tt.kept {
 				t.Errorf("got %q, want %q; failed %+v", got, tt.kept, r.Failed)
 			}
-			MarkKept(r.Problems, kept, r.Failed, old)
+			MarkRetained(r.Problems, kept, r.Failed, old)
 			var told []string
 			for _, p := range r.Problems {
-				if p.KeptRunning {
+				if p.LastGoodInUse {
 					name := p.Pod + p.Object
 					name = strings.TrimSuffix(name[strings.IndexByte(name, '/')+1:], "-node1")
 					told = append(told, orElse(name, "?"))

@@ -17,7 +17,7 @@ import (
 func parse(c strictyaml.Chunk, each func(*yaml.Node, *advice.Fault) bool) {
 	var jsonErr error
 	if bytes.HasPrefix(bytes.TrimLeft(c.Text, " \t\r\n"), []byte("{")) {
-		jsonErr = strictyaml.JSON(c.Text, limits, func(n *yaml.Node, err error) bool { return each(n, advice.Explain(c.Text, err)) })
+		jsonErr = strictyaml.ParseJSON(c.Text, limits, func(n *yaml.Node, err error) bool { return each(n, advice.Explain(c.Text, err)) })
 		bad, ok := errors.AsType[*strictyaml.JSONError](jsonErr)
 		if !ok {
 			return

@@ -26,8 +26,8 @@ func completeVolume(v *v1.PersistentVolume) {
 	podapi.DefaultVolume(v)
 }
 
-// unsupported is what podd does not have of a valid PersistentVolume.
-func unsupported(v *v1.PersistentVolume, text *strictyaml.Decoded) []advice.Fault {
+// unsupportedVolume is what podd does not have of a valid PersistentVolume.
+func unsupportedVolume(v *v1.PersistentVolume, text *strictyaml.Decoded) []advice.Fault {
 	source := &v.Spec.PersistentVolumeSource
 	if source.HostPath != nil && len(v.Spec.MountOptions) > 0 {
 		const path = "spec.mountOptions"
@@ -39,11 +39,11 @@ func unsupported(v *v1.PersistentVolume, text *strictyaml.Decoded) []advice.Faul
 	}
 	kind := volumeKind(source)
 	path := "spec." + kind
-	return []advice.Fault{{Line: text.Line(path), Field: path, Message: "podd has no " + kind + " volumes", Hint: insteadOf(kind)}}
+	return []advice.Fault{{Line: text.Line(path), Field: path, Message: "podd has no " + kind + " volumes", Hint: volumeAlternative(kind)}}
 }
 
-// objectDoubts are words about an object that can be used.
-func objectDoubts(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
+// objectWarnings are words about an object that can be used.
+func objectWarnings(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
 	v := o.Volume
 	if v == nil || v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain {
 		return nil
@@ -75,8 +75,8 @@ var drivers = map[string]string{
 	"rbd": "rbd.csi.ceph.com", "cephfs": "cephfs.csi.ceph.com",
 }
 
-// insteadOf says what serves in place of a kind of volume that podd does not have.
-func insteadOf(kind string) string {
+// volumeAlternative says what serves in place of a kind of volume that podd does not have.
+func volumeAlternative(kind string) string {
 	if driver := drivers[kind]; driver != "" {
 		return "use its CSI driver, " + driver + ", with a PersistentVolume of kind csi"
 	}

@@ -108,7 +108,7 @@ func TestABrokenVolumeOrClaimKeepsItsLastGoodVersion(t *testing.T) {
 		"header": strings.Replace(someVolume, "apiVersion: v1\n", "", 1) + "---\n" + strings.Replace(someClaim, "kind: P", "kin: P", 1),
 	} {
 		next := Decode([]byte(text), Options{NodeName: "n1", Origin: "a.yaml"})
-		kept := Keep(next.Content, good.Content, next.Failed)
+		kept := Retain(next.Content, good.Content, next.Failed)
 		if len(next.Objects)+len(kept.Objects) != 2 {
 			t.Errorf("%s: kept %d beside %d: %+v", name, len(kept.Objects), len(next.Objects), next.Problems)
 		}
@@ -137,7 +137,7 @@ spec:
 		t.Fatalf("got %+v", r.Problems)
 	}
 	var names []string
-	for _, key := range pod.ObjectsOf(r.Pods[0].Pod) {
+	for _, key := range pod.ReferencedObjects(r.Pods[0].Pod) {
 		names = append(names, key.String())
 	}
 	want := "PersistentVolumeClaim default/data, PersistentVolumeClaim default/disk, PersistentVolumeClaim default/web-n1-scratch"

@@ -19,8 +19,8 @@ func TestWarningsLeaveTheirPodAlone(t *testing.T) {
 		t.Errorf("got %+v", w)
 	}
 	old := Decode([]byte(strings.ReplaceAll(bad, "imagee", "image")), options("x.yaml")).Content
-	MarkKept(r.Problems, Keep(r.Content, old, r.Failed), r.Failed, old)
-	if r.Problems[0].KeptRunning || !r.Problems[1].KeptRunning || r.Problems[1].Warning {
+	MarkRetained(r.Problems, Retain(r.Content, old, r.Failed), r.Failed, old)
+	if r.Problems[0].LastGoodInUse || !r.Problems[1].LastGoodInUse || r.Problems[1].Warning {
 		t.Errorf("got %+v, want the broken pod kept and the odd one not", r.Problems)
 	}
 }

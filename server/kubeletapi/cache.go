@@ -13,18 +13,20 @@ const maxCached = 4096
 // once.
 type cache[K comparable, V any] struct {
 	mu  sync.Mutex
-	all map[K]*answer[V]
+	all map[K]*cacheEntry[V]
 }
 
-// answer is a known answer, or one that is being asked for. done is closed once it is known.
-type answer[V any] struct {
+// cacheEntry is a known answer, or one that is being asked for. done is closed once it is known.
+type cacheEntry[V any] struct {
 	done    chan struct{}
 	value   V
 	err     error
 	expires time.Time
 }
 
-func newCache[K comparable, V any]() *cache[K, V] { return &cache[K, V]{all: make(map[K]*answer[V])} }
+func newCache[K comparable, V any]() *cache[K, V] {
+	return &cache[K, V]{all: make(map[K]*cacheEntry[V])}
+}
 
 // get returns the known answer, or asks. ask also returns how long its answer stays valid.
 // Errors are not kept. get blocks until the answer arrives or ctx ends; the question continues
@@ -34,7 +36,7 @@ func (c *cache[K, V]) get(ctx context.Context, key K, ask func(context.Context) 
 	a := c.all[key]
 	if a == nil || isClosed(a.done) && !time.Now().Before(a.expires) {
 		c.makeRoomLocked()
-		a = &answer[V]{done: make(chan struct{})}
+		a = &cacheEntry[V]{done: make(chan struct{})}
 		c.all[key] = a
 		go func() {
 			value, ttl, err := ask(context.WithoutCancel(ctx))
@@ -59,7 +61,7 @@ func (c *cache[K, V]) get(ctx context.Context, key K, ask func(context.Context) 
 
 // put stores an answer that somebody asked for elsewhere.
 func (c *cache[K, V]) put(key K, value V, ttl time.Duration) {
-	a := &answer[V]{done: make(chan struct{}), value: value, expires: time.Now().Add(ttl)}
+	a := &cacheEntry[V]{done: make(chan struct{}), value: value, expires: time.Now().Add(ttl)}
 	close(a.done)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -47,21 +47,21 @@ type Config struct {
 	Reviewer  Reviewer
 	// Admit is called for each admitted request and learns whether it is authenticated. Dismiss
 	// is called for each request refused because its sender is unknown. Either may be nil.
-	Admit   func(ctx context.Context, authenticated bool)
-	Dismiss func(ctx context.Context)
-	Log     *slog.Logger
+	Admit  func(ctx context.Context, authenticated bool)
+	Reject func(ctx context.Context)
+	Log    *slog.Logger
 }
 
-// patience bounds a call to the apiserver, so that a request does not wait for one that hangs.
-const patience = 10 * time.Second
+// reviewTimeout bounds a call to the apiserver, so that a request does not wait for one that hangs.
+const reviewTimeout = 10 * time.Second
 
 // Guard admits requests that are authenticated and authorized.
 type Guard struct {
-	cfg    Config
-	log    *slog.Logger
-	tokens *tokens
-	access *cache[accessKey, bool]
-	told   *rate.Limiter // limits messages about refused requests
+	cfg        Config
+	log        *slog.Logger
+	tokens     *tokens
+	access     *cache[accessKey, bool]
+	logLimiter *rate.Limiter // limits messages about refused requests
 }
 
 // user is the sender of a request.
@@ -86,32 +86,32 @@ func NewGuard(c Config) *Guard {
 	if c.Admit == nil {
 		c.Admit = func(context.Context, bool) {}
 	}
-	if c.Dismiss == nil {
-		c.Dismiss = func(context.Context) {}
+	if c.Reject == nil {
+		c.Reject = func(context.Context) {}
 	}
-	return &Guard{cfg: c, log: c.Log, tokens: newTokens(), access: newCache[accessKey, bool](), told: rate.NewLimiter(rate.Every(tellRefused), burstRefused)}
+	return &Guard{cfg: c, log: c.Log, tokens: newTokens(), access: newCache[accessKey, bool](), logLimiter: rate.NewLimiter(rate.Every(refusedLogInterval), refusedLogBurst)}
 }
 
 // Messages about refused requests are limited, because anyone who reaches the port can cause
 // them.
 const (
-	tellRefused  = 10 * time.Second
-	burstRefused = 10
-	// maxToldPath is how much of a refused request's path is logged, in bytes.
-	maxToldPath = 200
+	refusedLogInterval = 10 * time.Second
+	refusedLogBurst    = 10
+	// maxLoggedPath is how much of a refused request's path is logged, in bytes.
+	maxLoggedPath = 200
 )
 
-// tell logs a refused request.
-func (g *Guard) tell(level slog.Level, message string, r *http.Request, attributes ...any) {
-	if !g.told.Allow() {
+// logRefused logs a refused request.
+func (g *Guard) logRefused(level slog.Level, message string, r *http.Request, attributes ...any) {
+	if !g.logLimiter.Allow() {
 		return
 	}
-	g.log.Log(r.Context(), level, message, append([]any{"path", text.Cut(r.URL.Path, maxToldPath), "from", r.RemoteAddr}, attributes...)...)
+	g.log.Log(r.Context(), level, message, append([]any{"path", text.Truncate(r.URL.Path, maxLoggedPath), "from", r.RemoteAddr}, attributes...)...)
 }
 
 // Trusts reports whether a client's certificates authenticate it.
 func (g *Guard) Trusts(chain []*x509.Certificate) bool {
-	u, err := g.certificate(chain)
+	u, err := g.userOfCertificate(chain)
 	return u != nil && err == nil
 }
 
@@ -121,26 +121,26 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, err := g.authenticate(r)
 		if errors.Is(err, errTooMany) {
-			g.noteUnreviewed(r.RemoteAddr)
+			g.logUnreviewed(r.RemoteAddr)
 			w.Header().Set("Retry-After", retryAfter)
-			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized") // as in the kubelet: clients expect this code
+			g.rejectUnauthenticated(w, r, http.StatusUnauthorized, "Unauthorized") // as in the kubelet: clients expect this code
 			return
 		}
 		if err != nil {
-			g.tell(slog.LevelInfo, "refused a request: its sender is not known", r, "error", err)
+			g.logRefused(slog.LevelInfo, "refused a request: its sender is not known", r, "error", err)
 		}
 		if u == nil {
-			g.dismiss(w, r, http.StatusUnauthorized, "Unauthorized")
+			g.rejectUnauthenticated(w, r, http.StatusUnauthorized, "Unauthorized")
 			return
 		}
 		a := g.accessOf(r)
 		allowed, err := g.authorize(r.Context(), u, a)
 		switch {
 		case err != nil:
-			g.tell(slog.LevelWarn, "refused a request: the apiserver does not say whether it is allowed", r, "user", u.name, "error", err)
-			refuse(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", u.name, a.verb, a.subresources[0]))
+			g.logRefused(slog.LevelWarn, "refused a request: the apiserver does not say whether it is allowed", r, "user", u.name, "error", err)
+			writePlainError(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", u.name, a.verb, a.subresources[0]))
 		case !allowed:
-			refuse(w, http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", u.name, a.verb, a.subresources))
+			writePlainError(w, http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", u.name, a.verb, a.subresources))
 		default:
 			g.cfg.Admit(r.Context(), u != anonymous)
 			next.ServeHTTP(w, r)
@@ -148,15 +148,15 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// dismiss refuses a request from an unknown sender, and ends its connection.
-func (g *Guard) dismiss(w http.ResponseWriter, r *http.Request, code int, text string) {
-	g.cfg.Dismiss(r.Context())
+// rejectUnauthenticated refuses a request from an unknown sender, and ends its connection.
+func (g *Guard) rejectUnauthenticated(w http.ResponseWriter, r *http.Request, code int, text string) {
+	g.cfg.Reject(r.Context())
 	w.Header().Set("Connection", "close")
-	refuse(w, code, text)
+	writePlainError(w, code, text)
 }
 
-// refuse writes the text as plain text, because the client may have chosen part of it.
-func refuse(w http.ResponseWriter, code int, text string) {
+// writePlainError writes the text as plain text, because the client may have chosen part of it.
+func writePlainError(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
@@ -167,7 +167,7 @@ func refuse(w http.ResponseWriter, code int, text string) {
 // count as none: such a request is not anonymous.
 func (g *Guard) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		u, err := g.certificate(r.TLS.PeerCertificates)
+		u, err := g.userOfCertificate(r.TLS.PeerCertificates)
 		if u != nil || err != nil && r.Header.Get("Authorization") == "" {
 			return u, err
 		}
@@ -176,7 +176,7 @@ func (g *Guard) authenticate(r *http.Request) (*user, error) {
 		if !g.cfg.Tokens {
 			return nil, errors.New("bearer tokens are not accepted (authentication.webhook.enabled)")
 		}
-		return g.token(r.Context(), token, r.RemoteAddr)
+		return g.userOfToken(r.Context(), token, r.RemoteAddr)
 	}
 	if g.cfg.Anonymous {
 		return anonymous, nil
@@ -184,9 +184,9 @@ func (g *Guard) authenticate(r *http.Request) (*user, error) {
 	return nil, nil
 }
 
-// certificate returns the user that a client certificate names: its common name is the user,
+// userOfCertificate returns the user that a client certificate names: its common name is the user,
 // its organizations are the groups.
-func (g *Guard) certificate(chain []*x509.Certificate) (*user, error) {
+func (g *Guard) userOfCertificate(chain []*x509.Certificate) (*user, error) {
 	if g.cfg.ClientCAs == nil {
 		return nil, nil
 	}
@@ -234,7 +234,7 @@ func (g *Guard) authorize(ctx context.Context, u *user, a access) (bool, error) 
 func (g *Guard) mayAccess(ctx context.Context, u *user, verb, subresource string) (bool, error) {
 	identity := fmt.Sprintf("%q %q %q %q", u.name, u.uid, u.groups, u.extra)
 	return g.access.get(ctx, accessKey{identity, verb, subresource}, func(ctx context.Context) (bool, time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 		defer cancel()
 		allowed, err := g.cfg.Reviewer.ReviewAccess(ctx, authorizationv1.SubjectAccessReviewSpec{
 			User: u.name, UID: u.uid, Groups: u.groups, Extra: u.extra,

@@ -159,7 +159,7 @@ func TestAnApiserverThatDoesNotAnswerIsARefusal(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if code, _ := ask(guard(&reviewer{hangs: true}, nil), "GET", "/pods", "right"); code != 401 || time.Since(began) > patience {
+		if code, _ := ask(guard(&reviewer{hangs: true}, nil), "GET", "/pods", "right"); code != 401 || time.Since(began) > reviewTimeout {
 			t.Errorf("one that hangs: got %d after %v", code, time.Since(began))
 		}
 	})
@@ -237,7 +237,7 @@ func TestTheCachesAreBounded(t *testing.T) {
 	for i := range 3 * maxCached {
 		askFrom(g.Wrap(http.NotFoundHandler()), fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), fmt.Sprint("token", i))
 	}
-	if n := len(g.tokens.strangers.all); n > maxCached {
+	if n := len(g.tokens.unknownCache.all); n > maxCached {
 		t.Errorf("%d answers are kept", n)
 	}
 }

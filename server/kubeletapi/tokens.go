@@ -24,9 +24,9 @@ const (
 	sourceBurst = 10
 	sourceEvery = 2 * time.Second
 	// maxSourceReviews bounds the reviews of unknown tokens in flight from one address, and
-	// maxStrangerReviews those from all addresses.
-	maxSourceReviews   = 4
-	maxStrangerReviews = 16
+	// maxUnknownReviews those from all addresses.
+	maxSourceReviews  = 4
+	maxUnknownReviews = 16
 	// maxKnownReviews bounds the reviews in flight of tokens that were accepted before. Others
 	// wait.
 	maxKnownReviews = 16
@@ -35,10 +35,10 @@ const (
 	maxSources = 4096
 	// maxKnown bounds the tokens that podd remembers as accepted.
 	maxKnown = 1024
-	// retryAfter is the value of the Retry-After header, in seconds. tellEvery is the least
+	// retryAfter is the value of the Retry-After header, in seconds. unreviewedLogInterval is the least
 	// time between two log messages.
-	retryAfter = "2"
-	tellEvery  = time.Minute
+	retryAfter            = "2"
+	unreviewedLogInterval = time.Minute
 )
 
 // errTooMany refuses a token without a review.
@@ -48,17 +48,17 @@ var errTooMany = errors.New("too many unknown tokens: this one was not reviewed"
 // tokens that it accepted when it was last asked, and one for all others. Answers and reviews
 // in the second lane never displace those in the first. Tokens are stored as hashes.
 type tokens struct {
-	known, strangers *cache[tokenHash, *user]
-	knownReviews     chan struct{} // one slot for each review in flight
+	knownCache, unknownCache *cache[tokenHash, *user]
+	knownReviews             chan struct{} // one slot for each review in flight
 
-	mu       sync.Mutex
-	accepted map[tokenHash]time.Time // when the token was last used
-	sources  map[netip.Prefix]*source
-	others   *source // shared by addresses beyond maxSources
-	swept    time.Time
-	inFlight int // reviews of strangers
-	refused  int // since the last log message
-	told     time.Time
+	mu           sync.Mutex
+	lastUsed     map[tokenHash]time.Time // when the token was last used
+	sources      map[netip.Prefix]*source
+	sharedSource *source // shared by addresses beyond maxSources
+	swept        time.Time
+	inFlight     int // reviews of strangers
+	refused      int // since the last log message
+	lastLogged   time.Time
 }
 
 type tokenHash [sha256.Size]byte
@@ -75,19 +75,19 @@ func newSource() *source {
 
 func newTokens() *tokens {
 	return &tokens{
-		known: newCache[tokenHash, *user](), strangers: newCache[tokenHash, *user](), knownReviews: make(chan struct{}, maxKnownReviews),
-		accepted: map[tokenHash]time.Time{}, sources: map[netip.Prefix]*source{}, others: newSource(),
+		knownCache: newCache[tokenHash, *user](), unknownCache: newCache[tokenHash, *user](), knownReviews: make(chan struct{}, maxKnownReviews),
+		lastUsed: map[tokenHash]time.Time{}, sources: map[netip.Prefix]*source{}, sharedSource: newSource(),
 	}
 }
 
-// token returns the user that a token belongs to, or nil for nobody. from is the sender's
+// userOfToken returns the user that a token belongs to, or nil for nobody. from is the sender's
 // address. The error is errTooMany if an unknown token exceeds its sender's share.
-func (g *Guard) token(ctx context.Context, token, from string) (*user, error) {
+func (g *Guard) userOfToken(ctx context.Context, token, from string) (*user, error) {
 	hash := tokenHash(sha256.Sum256([]byte(token)))
 	t := g.tokens
 	if t.isKnown(hash) {
-		return t.known.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+		return t.knownCache.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 			defer cancel()
 			select {
 			case t.knownReviews <- struct{}{}:
@@ -98,13 +98,13 @@ func (g *Guard) token(ctx context.Context, token, from string) (*user, error) {
 			return g.review(ctx, token, hash)
 		})
 	}
-	return t.strangers.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
-		leave, ok := t.admit(from)
+	return t.unknownCache.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
+		leave, ok := t.acquireReview(from)
 		if !ok {
 			return nil, 0, errTooMany
 		}
 		defer leave()
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 		defer cancel()
 		return g.review(ctx, token, hash)
 	})
@@ -131,9 +131,9 @@ func (g *Guard) review(ctx context.Context, token string, hash tokenHash) (*user
 func (t *tokens) isKnown(hash tokenHash) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.accepted[hash]
+	_, ok := t.lastUsed[hash]
 	if ok {
-		t.accepted[hash] = time.Now()
+		t.lastUsed[hash] = time.Now()
 	}
 	return ok
 }
@@ -143,40 +143,40 @@ func (t *tokens) accept(hash tokenHash, u *user, ttl time.Duration) {
 	if !t.isKnown(hash) {
 		// The answer came through the strangers' lane. Put it in the known lane before anybody
 		// asks there.
-		t.known.put(hash, u, ttl)
+		t.knownCache.put(hash, u, ttl)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, already := t.accepted[hash]; !already && len(t.accepted) >= maxKnown {
+	if _, already := t.lastUsed[hash]; !already && len(t.lastUsed) >= maxKnown {
 		t.dropOldestLocked()
 	}
-	t.accepted[hash] = time.Now()
+	t.lastUsed[hash] = time.Now()
 }
 
 func (t *tokens) dropOldestLocked() {
 	var oldest tokenHash
 	var since time.Time
-	for h, used := range t.accepted {
+	for h, used := range t.lastUsed {
 		if since.IsZero() || used.Before(since) {
 			oldest, since = h, used
 		}
 	}
-	delete(t.accepted, oldest)
+	delete(t.lastUsed, oldest)
 }
 
 func (t *tokens) forget(hash tokenHash) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.accepted, hash)
+	delete(t.lastUsed, hash)
 }
 
-// admit reserves a review for an unknown token from an address. leave releases it.
-func (t *tokens) admit(from string) (leave func(), ok bool) {
+// acquireReview reserves a review for an unknown token from an address. leave releases it.
+func (t *tokens) acquireReview(from string) (leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	address, _ := netip.ParseAddrPort(from)
-	s := t.sourceLocked(sender.Of(address.Addr()))
-	if t.inFlight >= maxStrangerReviews || s.inFlight >= maxSourceReviews || !s.limit.Allow() {
+	s := t.sourceLocked(sender.Prefix(address.Addr()))
+	if t.inFlight >= maxUnknownReviews || s.inFlight >= maxSourceReviews || !s.limit.Allow() {
 		return nil, false
 	}
 	t.inFlight++
@@ -189,15 +189,15 @@ func (t *tokens) admit(from string) (leave func(), ok bool) {
 	}, true
 }
 
-// noteUnreviewed logs tokens that were refused without a review. It logs the first one, and
+// logUnreviewed logs tokens that were refused without a review. It logs the first one, and
 // later how many there were.
-func (g *Guard) noteUnreviewed(from string) {
+func (g *Guard) logUnreviewed(from string) {
 	t := g.tokens
 	t.mu.Lock()
 	t.refused++
-	n, due := t.refused, time.Since(t.told) >= tellEvery
+	n, due := t.refused, time.Since(t.lastLogged) >= unreviewedLogInterval
 	if due {
-		t.refused, t.told = 0, time.Now()
+		t.refused, t.lastLogged = 0, time.Now()
 	}
 	t.mu.Unlock()
 	if due {
@@ -220,7 +220,7 @@ func (t *tokens) sourceLocked(address netip.Prefix) *source {
 		}
 	}
 	if len(t.sources) >= maxSources {
-		return t.others
+		return t.sharedSource
 	}
 	s := newSource()
 	t.sources[address] = s

@@ -118,8 +118,8 @@ func TestAnAcceptedTokenIsReviewedAgainWhateverStrangersDo(t *testing.T) {
 		}
 		// What is not accepted any more is a stranger's.
 		r.mu.Lock()
-		if r.most > maxStrangerReviews+1 || r.most < maxStrangerReviews {
-			t.Errorf("%d reviews were in flight, want at most %d of strangers, and those", r.most, maxStrangerReviews)
+		if r.most > maxUnknownReviews+1 || r.most < maxUnknownReviews {
+			t.Errorf("%d reviews were in flight, want at most %d of strangers, and those", r.most, maxUnknownReviews)
 		}
 		r.revoked["right"] = true
 		r.mu.Unlock()
@@ -187,7 +187,7 @@ func TestSourcesAreBounded(t *testing.T) {
 	if n := len(g.tokens.sources); n > maxSources {
 		t.Errorf("%d addresses have a limiter of their own", n)
 	}
-	if n := len(g.tokens.accepted); n > maxKnown {
+	if n := len(g.tokens.lastUsed); n > maxKnown {
 		t.Errorf("%d accepted tokens are known", n)
 	}
 }

@@ -23,25 +23,25 @@ type Alarm struct {
 	poke wake.Signal
 
 	mu    sync.Mutex // guards armed
-	armed map[string]*armed
+	armed map[string]*watch
 }
 
-// armed is what watches one cgroup.
-type armed struct {
-	at    uint64 // bytes of usage; 0 for a trigger
-	close func()
+// watch is what watches one cgroup.
+type watch struct {
+	threshold uint64 // bytes of usage; 0 for a trigger
+	close     func()
 }
 
 // rearmThreshold is by how much a threshold must have moved before it is set anew: the size of
 // the page cache changes all the time.
 const rearmThreshold = 16 << 20
 
-// stall is the trigger: tasks that waited for memory for 150 ms within 2 s.
-const stall = "some 150000 2000000"
+// pressureTrigger is the trigger: tasks that waited for memory for 150 ms within 2 s.
+const pressureTrigger = "some 150000 2000000"
 
 // NewAlarm returns an Alarm that is armed for nothing; the caller closes it.
 func (r *Reader) NewAlarm() *Alarm {
-	return &Alarm{r: r, poke: wake.New(), armed: map[string]*armed{}}
+	return &Alarm{r: r, poke: wake.New(), armed: map[string]*watch{}}
 }
 
 // C receives when memory may be short.
@@ -66,12 +66,12 @@ func (a *Alarm) Arm(rel string, available uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.armed[rel]
-	if before != nil && max(before.at, at)-min(before.at, at) < rearmThreshold {
+	if before != nil && max(before.threshold, at)-min(before.threshold, at) < rearmThreshold {
 		return nil
 	}
-	arm := a.usage
+	arm := a.watchUsage
 	if a.r.cfg.V2 {
-		arm = a.trigger
+		arm = a.watchPressure
 	}
 	next, err := arm(rel, at)
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *Alarm) Close() {
 	}
 }
 
-func (a *Alarm) ring() {
+func (a *Alarm) notify() {
 	a.poke.Notify()
 }
 
@@ -105,8 +105,8 @@ func (a *Alarm) dir(rel string) string {
 	return a.r.cfg.Controllers["memory"] + rel
 }
 
-// usage registers an eventfd for a crossing of the usage.
-func (a *Alarm) usage(rel string, at uint64) (*armed, error) {
+// watchUsage registers an eventfd for a crossing of the usage.
+func (a *Alarm) watchUsage(rel string, at uint64) (*watch, error) {
 	dir := a.dir(rel)
 	watched, err := os.Open(dir + "/memory.usage_in_bytes")
 	if err != nil {
@@ -129,16 +129,16 @@ func (a *Alarm) usage(rel string, at uint64) (*armed, error) {
 			if _, err := events.Read(count[:]); err != nil {
 				return // closed
 			}
-			a.ring()
+			a.notify()
 		}
 	}()
-	return &armed{at: at, close: func() { _ = events.Close() }}, nil
+	return &watch{threshold: at, close: func() { _ = events.Close() }}, nil
 }
 
-// trigger sets a trigger of pressure. The kernel reports it by POLLPRI, which Go's poller does
+// watchPressure sets a trigger of pressure. The kernel reports it by POLLPRI, which Go's poller does
 // not wait for. An epoll instance of its own waits for POLLPRI, and the poller waits for that
 // instance.
-func (a *Alarm) trigger(rel string, _ uint64) (*armed, error) {
+func (a *Alarm) watchPressure(rel string, _ uint64) (*watch, error) {
 	name := a.r.cfg.Proc + "/pressure/memory"
 	if rel != "/" {
 		name = a.dir(rel) + "/memory.pressure"
@@ -147,7 +147,7 @@ func (a *Alarm) trigger(rel string, _ uint64) (*armed, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	if _, err := unix.Write(fd, []byte(stall+"\x00")); err != nil {
+	if _, err := unix.Write(fd, []byte(pressureTrigger+"\x00")); err != nil {
 		_ = unix.Close(fd)
 		return nil, &os.PathError{Op: "write", Path: name, Err: err}
 	}
@@ -172,9 +172,9 @@ func (a *Alarm) trigger(rel string, _ uint64) (*armed, error) {
 				return n > 0 && err == nil
 			})
 			if err == nil {
-				a.ring()
+				a.notify()
 			}
 		}
 	}()
-	return &armed{close: func() { _ = events.Close() }}, nil
+	return &watch{close: func() { _ = events.Close() }}, nil
 }

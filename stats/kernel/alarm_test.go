@@ -69,7 +69,7 @@ func TestTheKernelTellsWhenACgroupsMemoryRunsShort(t *testing.T) {
 func TestATriggerOfPressureCanBeSetAndRemoved(t *testing.T) {
 	if f, err := os.OpenFile("/proc/pressure/memory", os.O_RDWR, 0); err != nil {
 		t.Skip("no pressure stall information: ", err)
-	} else if _, err := f.WriteString(stall + "\x00"); err != nil {
+	} else if _, err := f.WriteString(pressureTrigger + "\x00"); err != nil {
 		t.Skip("no triggers here: ", err)
 	} else {
 		_ = f.Close()

@@ -27,7 +27,7 @@ type Config struct {
 type Reader struct {
 	cfg    Config
 	booted time.Time
-	kept   *kept
+	cache  *fileCache
 }
 
 // New returns a Reader. It reads only the clock, and the kind of the hierarchies.
@@ -38,7 +38,7 @@ func New(cfg Config) *Reader {
 	if cfg.Sys == "" {
 		cfg.Sys = "/sys"
 	}
-	return &Reader{cfg: cfg, booted: bootTime(), kept: newKept(cfg.Controllers)}
+	return &Reader{cfg: cfg, booted: bootTime(), cache: newFileCache(cfg.Controllers)}
 }
 
 // Detail is how much of a cgroup is read: Usage is what /stats/summary shows, in about half
@@ -54,7 +54,7 @@ const (
 // memory. It returns ErrGone if there is no such cgroup. Files stay open for the next
 // reading, until a Sweep.
 func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
-	h := r.kept.take(rel)
+	h := r.cache.acquire(rel)
 	again := len(h.dirs) > 0
 	s, err := r.cgroup(h, rel, detail)
 	if again && errors.Is(err, ErrGone) { // there may be another one of that name
@@ -65,12 +65,12 @@ func (r *Reader) Cgroup(rel string, detail Detail) (Sample, error) {
 		h.close()
 	}
 	h.trim()
-	r.kept.give(rel, h)
+	r.cache.release(rel, h)
 	return s, err
 }
 
 // Sweep closes the files of cgroups that were not read since the last Sweep.
-func (r *Reader) Sweep() { r.kept.sweep() }
+func (r *Reader) Sweep() { r.cache.sweep() }
 
 // cgroup reads a cgroup, using the files that are already open.
 func (r *Reader) cgroup(h *handles, rel string, detail Detail) (Sample, error) {
@@ -88,13 +88,13 @@ func (r *Reader) cgroup(h *handles, rel string, detail Detail) (Sample, error) {
 	} else {
 		r.v1(in, &at, detail, &s)
 	}
-	in.verify()
-	if in.err == nil && in.missed && !at.there() {
+	in.checkReplaced()
+	if in.err == nil && in.missed && !at.allExist() {
 		return s, ErrGone // what is not there would pass for a counter that began again
 	}
 	if in.err == nil && at.root {
 		proc := &reads{file: f}
-		defer proc.leave()
+		defer proc.close()
 		r.machineMemory(proc, &s)
 		in.err = proc.err
 	}
@@ -115,7 +115,7 @@ func (r *Reader) Memory(rel string) (Memory, error) {
 		rel = ""
 	}
 	in := &reads{file: f, dir: mount + rel}
-	defer in.leave()
+	defer in.close()
 	m := &Memory{}
 	if r.cfg.V2 {
 		m = in.memoryV2(root)
@@ -135,15 +135,15 @@ func (r *Reader) Memory(rel string) (Memory, error) {
 	return *m, in.err
 }
 
-// place is a cgroup's directory in each hierarchy; "" in one where it is not. On v2 it is
+// cgroupDirs is a cgroup's directory in each hierarchy; "" in one where it is not. On v2 it is
 // unified alone.
-type place struct {
+type cgroupDirs struct {
 	root                                       bool
 	unified, cpu, cpuacct, memory, pids, blkio string
 }
 
-// there reports whether all its directories are still there.
-func (p *place) there() bool {
+// allExist reports whether all its directories are still there.
+func (p *cgroupDirs) allExist() bool {
 	var st unix.Stat_t
 	for _, dir := range []string{p.unified, p.cpu, p.cpuacct, p.memory, p.pids, p.blkio} {
 		if dir != "" && unix.Stat(dir, &st) != nil {
@@ -156,7 +156,7 @@ func (p *place) there() bool {
 // find returns where a cgroup is, if it exists, and when it was made. On v1 it looks at
 // one hierarchy; the read drops the others that lack the cgroup. podd makes the pods'
 // cgroups in the hierarchies where it sets limits, the runtime makes the rest.
-func (r *Reader) find(at *reads, rel string) (p place, created time.Time, err error) {
+func (r *Reader) find(at *reads, rel string) (p cgroupDirs, created time.Time, err error) {
 	p.root = rel == "/"
 	if p.root {
 		rel = ""
@@ -194,14 +194,14 @@ func (r *Reader) created(in *reads) (time.Time, error) {
 	if err := in.enter(); err != nil {
 		return time.Time{}, err
 	}
-	if !in.at.created.IsZero() {
-		return in.at.created, nil
+	if !in.currentDir.created.IsZero() {
+		return in.currentDir.created, nil
 	}
-	if err := unix.Fstat(in.at.fd, &st); err != nil {
+	if err := unix.Fstat(in.currentDir.fd, &st); err != nil {
 		return time.Time{}, &os.PathError{Op: "stat", Path: in.dir, Err: err}
 	}
 	at := time.Unix(st.Mtim.Unix())
-	if unix.Fstatat(in.at.fd, name, &st, 0) == nil {
+	if unix.Fstatat(in.currentDir.fd, name, &st, 0) == nil {
 		if t := time.Unix(st.Mtim.Unix()); t.Before(at) {
 			at = t
 		}
@@ -209,7 +209,7 @@ func (r *Reader) created(in *reads) (time.Time, error) {
 	if at.Before(r.booted) {
 		at = r.booted
 	}
-	in.at.created = at
+	in.currentDir.created = at
 	return at, nil
 }
 
@@ -218,8 +218,8 @@ func (r *Reader) created(in *reads) (time.Time, error) {
 func processes(text []byte, s *Sample) {
 	for line := range bytes.FieldsSeq(text) {
 		s.Processes++
-		if s.First == 0 {
-			s.First = int(parseNumber(line))
+		if s.FirstPID == 0 {
+			s.FirstPID = int(parseNumber(line))
 		}
 	}
 }

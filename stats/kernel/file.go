@@ -50,7 +50,7 @@ func (f *file) getAt(dir int, name string, whole bool) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return f.content(fd, name, whole)
+	return f.readFD(fd, name, whole)
 }
 
 func openAt(dir int, name string) (int, error) {
@@ -66,8 +66,8 @@ func openAt(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// content reads an open file from its beginning, as often as it is called.
-func (f *file) content(fd int, name string, whole bool) ([]byte, error) {
+// readFD reads an open file from its beginning, as often as it is called.
+func (f *file) readFD(fd int, name string, whole bool) ([]byte, error) {
 	n := 0
 	for {
 		if n == len(f.buf) {
@@ -126,46 +126,46 @@ type reads struct {
 	err    error
 	missed bool
 
-	handles *handles // of those that were entered
-	at      *openDir // the last one entered; nil if it could not be opened
-	opened  string   // its path
-	why     error    // why it could not
+	handles     *handles // of those that were entered
+	currentDir  *openDir // the last one entered; nil if it could not be opened
+	currentPath string   // its path
+	openErr     error    // why it could not
 }
 
 // enter opens the directory unless it is open.
 func (r *reads) enter() error {
-	if r.opened == r.dir {
-		return r.why
+	if r.currentPath == r.dir {
+		return r.openErr
 	}
-	r.verify()
-	r.opened = r.dir
+	r.checkReplaced()
+	r.currentPath = r.dir
 	if r.handles == nil {
 		r.handles = &handles{}
 	}
-	r.at, r.why = r.handles.enter(r.dir)
-	return r.why
+	r.currentDir, r.openErr = r.handles.enter(r.dir)
+	return r.openErr
 }
 
-// verify fails the reading if a file of the directory was missing and another directory
+// checkReplaced fails the reading if a file of the directory was missing and another directory
 // has that name by now: nothing that was read counts then.
-func (r *reads) verify() {
-	if r.at != nil && r.missed && r.err == nil && r.replaced() {
+func (r *reads) checkReplaced() {
+	if r.currentDir != nil && r.missed && r.err == nil && r.replaced() {
 		r.err = ErrGone
 	}
-	r.opened, r.at, r.why = "", nil, nil
+	r.currentPath, r.currentDir, r.openErr = "", nil, nil
 }
 
-// leave closes what this reading opened and nobody else uses.
-func (r *reads) leave() {
-	r.verify()
-	if r.handles != nil && r.handles.room == nil {
+// close closes what this reading opened and nobody else uses.
+func (r *reads) close() {
+	r.checkReplaced()
+	if r.handles != nil && r.handles.cache == nil {
 		r.handles.close()
 	}
 }
 
 func (r *reads) replaced() bool {
 	var was, is unix.Stat_t
-	return unix.Fstat(r.at.fd, &was) != nil || unix.Stat(r.opened, &is) == nil && (is.Ino != was.Ino || is.Dev != was.Dev)
+	return unix.Fstat(r.currentDir.fd, &was) != nil || unix.Stat(r.currentPath, &is) == nil && (is.Ino != was.Ino || is.Dev != was.Dev)
 }
 
 // get shadows file's: the file is in the directory.
@@ -173,12 +173,12 @@ func (r *reads) get(name string, whole bool) ([]byte, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	text, err := r.handles.read(r.file, r.at, name, whole)
-	return text, r.named(err)
+	text, err := r.handles.read(r.file, r.currentDir, name, whole)
+	return text, r.wrapErr(err)
 }
 
-// named adds the directory to an error.
-func (r *reads) named(err error) error {
+// wrapErr adds the directory to an error.
+func (r *reads) wrapErr(err error) error {
 	if err != nil && !errors.Is(err, errMissing) && !errors.Is(err, ErrGone) {
 		return fmt.Errorf("%s: %w", r.dir, err)
 	}
@@ -187,7 +187,7 @@ func (r *reads) named(err error) error {
 
 // number is that in a file; 0 if it is missing.
 func (r *reads) number(name string) uint64 {
-	return parseNumber(r.note(r.get(name, true)))
+	return parseNumber(r.recordErr(r.get(name, true)))
 }
 
 // setting is number of a file that only changes when somebody writes it.
@@ -196,24 +196,24 @@ func (r *reads) setting(name string) uint64 { return parseNumber(r.settingText(n
 // settingText is the text of such a file, nil if it is missing.
 func (r *reads) settingText(name string) []byte {
 	if err := r.enter(); err != nil {
-		return r.note(nil, err)
+		return r.recordErr(nil, err)
 	}
-	text, err := r.handles.setting(r.file, r.at, name)
-	return r.note(text, r.named(err))
+	text, err := r.handles.setting(r.file, r.currentDir, name)
+	return r.recordErr(text, r.wrapErr(err))
 }
 
 // numbers calls found for each line "name number" of a file that the kernel writes in one
 // piece, and reports whether it is there.
 func (r *reads) numbers(name string, found func(name []byte, n uint64)) bool {
-	text := r.note(r.get(name, true))
+	text := r.recordErr(r.get(name, true))
 	pairs(text, found)
 	return text != nil
 }
 
 // text is nil if the file is missing.
-func (r *reads) text(name string) []byte { return r.note(r.get(name, false)) }
+func (r *reads) text(name string) []byte { return r.recordErr(r.get(name, false)) }
 
-func (r *reads) note(text []byte, err error) []byte {
+func (r *reads) recordErr(text []byte, err error) []byte {
 	switch {
 	case errors.Is(err, errMissing):
 		r.missed = true

@@ -82,8 +82,8 @@ func TestACgroupIsReadAlikeOnV1AndV2(t *testing.T) {
 			if s.Memory == nil || *s.Memory != wantMemory {
 				t.Errorf("memory: got %+v, want %+v", s.Memory, wantMemory)
 			}
-			if s.Processes != 2 || s.First != 4711 || s.Threads != 5 || s.ThreadsMax != 100 {
-				t.Errorf("got %d processes, the first %d, %d threads of %d", s.Processes, s.First, s.Threads, s.ThreadsMax)
+			if s.Processes != 2 || s.FirstPID != 4711 || s.Threads != 5 || s.ThreadsMax != 100 {
+				t.Errorf("got %d processes, the first %d, %d threads of %d", s.Processes, s.FirstPID, s.Threads, s.ThreadsMax)
 			}
 			wantDevices := []Device{
 				{Major: 8, Minor: 0, ReadBytes: 4096, WrittenBytes: 8192, Reads: 1, Writes: 2},
@@ -158,8 +158,8 @@ func TestACgroupThatIsGoneIsNoReading(t *testing.T) {
 		}
 		in := &reads{}
 		at, _, err := r.find(in, "/pods/burstable/poda/c1")
-		in.leave()
-		if err != nil || !at.there() {
+		in.close()
+		if err != nil || !at.allExist() {
 			t.Fatalf("%s: got %v", name, err)
 		}
 		gone := filepath.Join(dir, "cgroup/memory/pods/burstable/poda/c1")
@@ -169,7 +169,7 @@ func TestACgroupThatIsGoneIsNoReading(t *testing.T) {
 		if err := os.RemoveAll(gone); err != nil {
 			t.Fatal(err)
 		}
-		if at.there() {
+		if at.allExist() {
 			t.Errorf("%s: it is there without one of its directories", name)
 		}
 	}

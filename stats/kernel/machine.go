@@ -30,7 +30,7 @@ func (r *Reader) Machine() Machine {
 	f := files.Get().(*file)
 	defer files.Put(f)
 	in := &reads{file: f, dir: r.cfg.Proc}
-	defer in.leave()
+	defer in.close()
 	var m Machine
 	m.Memory, m.Swap, _ = in.meminfo()
 	m.Cores, m.PhysicalCores, m.Sockets = cores(in.text("cpuinfo"))
@@ -113,7 +113,7 @@ func (r *Reader) Tasks() (running, most int64) {
 	f := files.Get().(*file)
 	defer files.Put(f)
 	in := &reads{file: f, dir: r.cfg.Proc}
-	defer in.leave()
+	defer in.close()
 	running, most = -1, -1
 	// 1.36 3.49 4.53 2/3518 3715089: runnable and all tasks. sysinfo(2) cannot tell more
 	// than 65535 (kubernetes/kubernetes#107107).

@@ -18,7 +18,7 @@ type Sample struct {
 	// Processes are those of the cgroup itself, without the ones below it; First is one
 	// of them, 0 for none.
 	Processes uint64
-	First     int
+	FirstPID  int
 	// Threads are also those of cgroups below; ThreadsMax is 0 for no limit.
 	Threads, ThreadsMax uint64
 	// OpenFiles and OpenSockets, which are files, too, are counted as Processes are.

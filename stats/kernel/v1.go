@@ -13,7 +13,7 @@ const tick = uint64(time.Second / userHertz)
 
 // v1 reads a cgroup from a hierarchy per controller, and takes those that lack it out of
 // at. It reads all of one directory before the next, memory first, where find has looked.
-func (r *Reader) v1(in *reads, at *place, detail Detail, s *Sample) {
+func (r *Reader) v1(in *reads, at *cgroupDirs, detail Detail, s *Sample) {
 	all := detail == All
 	if in.dir = at.memory; in.dir != "" {
 		s.Memory = &Memory{}
@@ -43,7 +43,7 @@ func (r *Reader) v1(in *reads, at *place, detail Detail, s *Sample) {
 		if members := in.text("cgroup.procs"); members != nil {
 			processes(members, s)
 			if all {
-				r.open(in.file, members, s)
+				r.countOpenFiles(in.file, members, s)
 				s.Threads = in.number("pids.current")
 				s.ThreadsMax = limit(in.setting("pids.max"))
 			}
@@ -130,7 +130,7 @@ func (r *reads) memoryDetailsV1(m *Memory) {
 
 // schedulerV1 reads the periods of a quota only where there is one.
 func (r *reads) schedulerV1(c *CPU) bool {
-	quota := r.note(r.get("cpu.cfs_quota_us", true)) // -1 for none
+	quota := r.recordErr(r.get("cpu.cfs_quota_us", true)) // -1 for none
 	there := quota != nil
 	c.Quota = parseNumber(quota)
 	shares := r.settingText("cpu.shares")

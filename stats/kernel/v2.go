@@ -9,14 +9,14 @@ const microsecond = uint64(time.Microsecond)
 
 // v2 reads a cgroup from the unified hierarchy. A controller that is not delegated to it
 // has no files there: its part is then nil.
-func (r *Reader) v2(in *reads, at *place, detail Detail, s *Sample) {
+func (r *Reader) v2(in *reads, at *cgroupDirs, detail Detail, s *Sample) {
 	in.dir = at.unified
 	s.CPU = in.cpuV2()
 	s.Memory = in.memoryV2(at.root)
 	members := in.text("cgroup.procs")
 	processes(members, s)
 	if detail == All {
-		r.open(in.file, members, s)
+		r.countOpenFiles(in.file, members, s)
 	}
 	if !at.root { // the machine's is in /proc, on v1, too
 		s.CPUPressure = in.pressure("cpu.pressure")

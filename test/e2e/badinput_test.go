@@ -383,7 +383,7 @@ func TestABrokenEditKeepsTheLastGoodVersionRunning(t *testing.T) {
 	before := e.identities()
 	e.write("app.yaml", replaced(e, good, "command:", "comand:"))
 	problem := e.problem("app.yaml", "comand", "command")
-	if !problem.KeptRunning {
+	if !problem.LastGoodInUse {
 		t.Errorf("got %+v, want it to say that the last good version runs on", problem)
 	}
 	if now := e.identities(); fmt.Sprint(now) != fmt.Sprint(before) {

@@ -86,7 +86,7 @@ func TestABrokenObjectIsNamedAndItsPodsServeOn(t *testing.T) {
 			t.Fatalf("%s: %v", bad.what, err)
 		}
 		p := e.problem(file, bad.says...)
-		if !p.KeptRunning {
+		if !p.LastGoodInUse {
 			t.Errorf("%s: got %+v, want it to say that the last good version is used", bad.what, p)
 		}
 		for what, text := range map[string]string{"podd ps": e.run("ps"), "the log": e.podd.LogTail(1 << 20), "podd events": e.run("events")} {

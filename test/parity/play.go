@@ -123,7 +123,7 @@ func (p *play) step(ctx context.Context, step Step) error {
 	case "rm":
 		return os.Remove(filepath.Join(p.out, args[0]))
 	case "wait":
-		return p.waits().Word().Do(ctx, args)
+		return p.waits().Command().Do(ctx, args)
 	case "needs": // said before anything is played
 		return nil
 	case "stop":
@@ -279,7 +279,7 @@ func (p *play) cleanUp(ctx context.Context) error {
 	if err := errors.Join(p.up(ctx), p.remove(ctx, nil)); err != nil {
 		return err
 	}
-	return p.waits().Until(ctx, 45*time.Second, []string{"nothing", "running"})
+	return p.waits().Wait(ctx, 45*time.Second, []string{"nothing", "running"})
 }
 
 func (p *play) trace() []string {

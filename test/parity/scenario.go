@@ -111,9 +111,9 @@ func parseScenario(name string, text []byte) (*Scenario, error) {
 // play has do carry out the steps one after the other, until one fails or is
 // story.ErrStop.
 func (s *Scenario) play(ctx context.Context, do func(context.Context, Step) error) error {
-	words := map[string]story.Word{}
+	words := map[string]story.Command{}
 	for verb, args := range steps {
-		words[verb] = story.Word{Args: args, Do: func(ctx context.Context, args []string) error { return do(ctx, Step{verb, args}) }}
+		words[verb] = story.Command{Args: args, Do: func(ctx context.Context, args []string) error { return do(ctx, Step{verb, args}) }}
 	}
 	return story.Play(ctx, s.Name, s.Script, words)
 }
@@ -124,11 +124,11 @@ func (s *Scenario) check(step Step) error {
 	var files []string
 	switch step.Verb {
 	case "wait":
-		words, _, err := story.Within(step.Args)
+		words, _, err := story.CutTimeout(step.Args)
 		if err != nil {
 			return err
 		}
-		_, err = story.Facts(words)
+		_, err = story.ParseFacts(words)
 		return err
 	case "needs":
 		if step.Args[0] != "apiserver" || len(s.Steps) != 1 {

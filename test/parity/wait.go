@@ -14,7 +14,7 @@ import (
 
 // waits is what a wait sees of the scenario's pods, at each look of the poller.
 func (p *play) waits() story.Watch {
-	return story.Watch{Missing: p.missing, Next: func(ctx context.Context) {
+	return story.Watch{Unmet: p.missing, AwaitChange: func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-p.side.looked():
@@ -23,7 +23,7 @@ func (p *play) waits() story.Watch {
 }
 
 func (p *play) missing(ctx context.Context, words []string) (string, error) {
-	facts, err := story.Facts(words)
+	facts, err := story.ParseFacts(words)
 	if err != nil {
 		return "", err
 	}
@@ -34,7 +34,7 @@ func (p *play) missing(ctx context.Context, words []string) (string, error) {
 			return "", err
 		}
 		if !ok {
-			missing = append(missing, f.Is(found))
+			missing = append(missing, f.Mismatch(found))
 		}
 	}
 	return strings.Join(missing, ", "), nil
@@ -42,10 +42,10 @@ func (p *play) missing(ctx context.Context, words []string) (string, error) {
 
 // holds says whether a fact is so, and what is there.
 func (p *play) holds(ctx context.Context, f story.Fact) (bool, string, error) {
-	if f.Of == "nothing" && f.Key == "running" {
+	if f.Subject == "nothing" && f.Key == "running" {
 		return p.stopped(ctx)
 	}
-	called, container, _ := strings.Cut(f.Of, "/")
+	called, container, _ := strings.Cut(f.Subject, "/")
 	podName := p.pod(called)
 	if f.Key == "trace" {
 		lines := p.trace()

@@ -43,8 +43,8 @@ type Volume struct {
 	// Acquire, if set, is called before each batch of files, and done after it, to bound
 	// parallel work.
 	Acquire func(context.Context) (done func(), err error)
-	// Files, if set, counts the files that were processed.
-	Files *atomic.Int64
+	// Processed, if set, counts the files that were processed.
+	Processed *atomic.Int64
 }
 
 // Own gives everything in the volume to the group. It blocks as long as the disk takes,
@@ -58,7 +58,7 @@ func (v Volume) Own(ctx context.Context) error {
 	}
 	defer unix.Close(root)
 	if v.OnRootMismatch {
-		if matches, err := v.matches(root); err != nil || matches {
+		if matches, err := v.rootMatches(root); err != nil || matches {
 			return err
 		}
 	}
@@ -69,9 +69,9 @@ func (v Volume) Own(ctx context.Context) error {
 	return err
 }
 
-// matches says whether the root has the group, and at least the permissions that Own
+// rootMatches says whether the root has the group, and at least the permissions that Own
 // would set.
-func (v *Volume) matches(root int) (bool, error) {
+func (v *Volume) rootMatches(root int) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
 		return false, &fs.PathError{Op: "stat", Path: v.Dir, Err: err}
@@ -87,8 +87,8 @@ func (v *Volume) change(fd int) (dir bool, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false, err
 	}
-	if v.Files != nil {
-		v.Files.Add(1)
+	if v.Processed != nil {
+		v.Processed.Add(1)
 	}
 	kind := st.Mode & unix.S_IFMT
 	dir = kind == unix.S_IFDIR

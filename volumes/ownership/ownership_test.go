@@ -73,7 +73,7 @@ func TestEverythingGetsTheGroupAndItsPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 		var files atomic.Int64
-		mustOwn(t, Volume{Dir: dir, ReadOnly: c.readOnly, Files: &files})
+		mustOwn(t, Volume{Dir: dir, ReadOnly: c.readOnly, Processed: &files})
 		for path, want := range map[string]uint32{"": c.root, "sub": c.dir, "sub/file": c.file, "fifo": c.file, "suid": 0o4711 | c.file, "enough": 0o4770} {
 			if gid, mode := stat(t, dir+path); gid != group || mode != want {
 				t.Errorf("read-only %v: %q: got group %d mode %o, want %d and %o", c.readOnly, path, gid, mode, group, want)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// batch is how many files are changed between two calls of Acquire.
-	batch = 1024
+	// batchSize is how many files are changed between two calls of Acquire.
+	batchSize = 1024
 	// longPath bounds the path of one openat2, in bytes; the kernel's limit is 4095.
 	longPath = 3000
 )
 
-// within keeps path resolution inside the volume.
-const within = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+// resolveWithin keeps path resolution inside the volume.
+const resolveWithin = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 // walk changes everything below root, but not root itself. It keeps the paths of
 // directories that it has not read yet and opens them from the root: a tree may be deeper
@@ -30,7 +30,7 @@ func (v *Volume) walk(ctx context.Context, root int) error {
 	for len(pending) > 0 {
 		dir := pending[len(pending)-1]
 		pending = pending[:len(pending)-1]
-		below, err := v.directory(ctx, root, dir)
+		below, err := v.changeDir(ctx, root, dir)
 		if err != nil {
 			return err
 		}
@@ -41,11 +41,11 @@ func (v *Volume) walk(ctx context.Context, root int) error {
 	return nil
 }
 
-// directory changes the entries of a directory and returns the names of its
+// changeDir changes the entries of a directory and returns the names of its
 // subdirectories.
-func (v *Volume) directory(ctx context.Context, root int, dir string) (below []string, err error) {
-	fd, err := open(root, dir)
-	if gone(err) {
+func (v *Volume) changeDir(ctx context.Context, root int, dir string) (below []string, err error) {
+	fd, err := openBelow(root, dir)
+	if isGone(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -54,15 +54,15 @@ func (v *Volume) directory(ctx context.Context, root int, dir string) (below []s
 	f := os.NewFile(uintptr(fd), path.Join(v.Dir, dir))
 	defer f.Close()
 	for {
-		more, err := v.batch(ctx, f, &below)
+		more, err := v.changeBatch(ctx, f, &below)
 		if err != nil || !more {
 			return below, err
 		}
 	}
 }
 
-// batch changes the next files of a directory.
-func (v *Volume) batch(ctx context.Context, f *os.File, below *[]string) (more bool, err error) {
+// changeBatch changes the next files of a directory.
+func (v *Volume) changeBatch(ctx context.Context, f *os.File, below *[]string) (more bool, err error) {
 	if v.Acquire != nil {
 		done, err := v.Acquire(ctx)
 		if err != nil {
@@ -73,7 +73,7 @@ func (v *Volume) batch(ctx context.Context, f *os.File, below *[]string) (more b
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	names, err := f.Readdirnames(batch)
+	names, err := f.Readdirnames(batchSize)
 	if errors.Is(err, io.EOF) {
 		return false, nil
 	}
@@ -81,7 +81,7 @@ func (v *Volume) batch(ctx context.Context, f *os.File, below *[]string) (more b
 		return false, err
 	}
 	for _, name := range names {
-		dir, err := v.entry(int(f.Fd()), name)
+		dir, err := v.changeEntry(int(f.Fd()), name)
 		if err != nil {
 			return false, fmt.Errorf("change the group of %s: %w", path.Join(f.Name(), name), err)
 		}
@@ -92,10 +92,10 @@ func (v *Volume) batch(ctx context.Context, f *os.File, below *[]string) (more b
 	return true, nil
 }
 
-// entry changes one entry of a directory.
-func (v *Volume) entry(parent int, name string) (dir bool, err error) {
-	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within})
-	if gone(err) {
+// changeEntry changes one entry of a directory.
+func (v *Volume) changeEntry(parent int, name string) (dir bool, err error) {
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolveWithin})
+	if isGone(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -105,8 +105,8 @@ func (v *Volume) entry(parent int, name string) (dir bool, err error) {
 	return v.change(fd)
 }
 
-// open opens a directory below root, in steps of at most longPath.
-func open(root int, dir string) (int, error) {
+// openBelow opens a directory below root, in steps of at most longPath.
+func openBelow(root int, dir string) (int, error) {
 	at := root
 	for {
 		step, rest := dir, ""
@@ -115,7 +115,7 @@ func open(root int, dir string) (int, error) {
 				step, rest = dir[:cut], dir[cut+1:]
 			}
 		}
-		fd, err := unix.Openat2(at, step, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within})
+		fd, err := unix.Openat2(at, step, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolveWithin})
 		if at != root {
 			unix.Close(at)
 		}
@@ -126,9 +126,9 @@ func open(root int, dir string) (int, error) {
 	}
 }
 
-// gone says whether an entry is no longer part of the volume: it was removed, replaced by
+// isGone says whether an entry is no longer part of the volume: it was removed, replaced by
 // a link, or mounted over.
-func gone(err error) bool {
+func isGone(err error) bool {
 	for _, e := range []error{unix.ENOENT, unix.ELOOP, unix.ENOTDIR, unix.EXDEV} {
 		if errors.Is(err, e) {
 			return true

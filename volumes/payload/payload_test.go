@@ -99,7 +99,7 @@ func entries(t *testing.T, dir string) []string {
 func TestTheLayoutIsUpstreams(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]File{"key": text("1"), "sub/key": text("2")}
-	if InUse(dir) {
+	if HasVersion(dir) {
 		t.Error("InUse is true for an empty directory")
 	}
 	if !mustWrite(t, dir, files) {
@@ -116,7 +116,7 @@ func TestTheLayoutIsUpstreams(t *testing.T) {
 	if at, err := time.Parse("..2006_01_02_15_04_05", to[:strings.LastIndexByte(to, '.')]); err != nil || time.Since(at) > time.Hour {
 		t.Errorf("..data points to %q: %v", to, err)
 	}
-	if !InUse(dir) {
+	if !HasVersion(dir) {
 		t.Error("InUse is false")
 	}
 }

@@ -34,7 +34,7 @@ func newTree() *tree { return &tree{files: map[string]File{}, dirs: map[string]*
 func buildTree(files map[string]File) (*tree, error) {
 	root := newTree()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := check(name); err != nil {
+		if err := checkPath(name); err != nil {
 			return nil, err
 		}
 		if err := root.put(path.Clean(name), files[name]); err != nil {
@@ -86,9 +86,9 @@ func (t *tree) names() []string {
 	})
 }
 
-// check rejects paths that lead out of the volume or are reserved. Validation has done so
+// checkPath rejects paths that lead out of the volume or are reserved. Validation has done so
 // long before; the messages are upstream's.
-func check(name string) error {
+func checkPath(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("invalid path: must not be empty: %q", name)
@@ -110,11 +110,11 @@ func check(name string) error {
 	if path.Clean(name) == "." {
 		return fmt.Errorf("invalid path: must name a file: %q", name)
 	}
-	if reserved(path.Clean(name)) {
+	if isReserved(path.Clean(name)) {
 		return fmt.Errorf("invalid path: must not start with '..': %s", name)
 	}
 	return nil
 }
 
-// reserved says whether a name in the volume's root is reserved for this package.
-func reserved(name string) bool { return strings.HasPrefix(name, "..") }
+// isReserved says whether a name in the volume's root is reserved for this package.
+func isReserved(name string) bool { return strings.HasPrefix(name, "..") }

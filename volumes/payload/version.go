@@ -24,9 +24,9 @@ func (w *writer) mode(mode uint32, dir bool) uint32 {
 	return ownership.Mode(mode, dir, true)
 }
 
-// directory writes a directory with its tree. It sets the mode last, so that only podd
+// writeDir writes a directory with its tree. It sets the mode last, so that only podd
 // can enter the directory before it is complete.
-func (w *writer) directory(parent int, name string, t *tree) error {
+func (w *writer) writeDir(parent int, name string, t *tree) error {
 	if err := w.step("mkdir", func() error { return unix.Mkdirat(parent, name, 0o700) }); err != nil {
 		return fmt.Errorf("make directory %s: %w", name, err)
 	}
@@ -36,22 +36,22 @@ func (w *writer) directory(parent int, name string, t *tree) error {
 	}
 	defer unix.Close(fd)
 	for name, f := range t.files {
-		if err := w.file(fd, name, f); err != nil {
+		if err := w.writeFile(fd, name, f); err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
 	for name, below := range t.dirs {
-		if err := w.directory(fd, name, below); err != nil {
+		if err := w.writeDir(fd, name, below); err != nil {
 			return err
 		}
 	}
-	if err := w.own(fd, 0, w.mode(dirMode, true)); err != nil {
+	if err := w.setOwnership(fd, 0, w.mode(dirMode, true)); err != nil {
 		return fmt.Errorf("set owner and mode of directory %s: %w", name, err)
 	}
 	return nil
 }
 
-func (w *writer) file(dir int, name string, f File) error {
+func (w *writer) writeFile(dir int, name string, f File) error {
 	var fd int
 	err := w.step("create", func() (err error) {
 		fd, err = unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -65,14 +65,14 @@ func (w *writer) file(dir int, name string, f File) error {
 	if err := w.step("write", func() error { _, err := file.Write(f.Data); return err }); err != nil {
 		return err
 	}
-	if err := w.own(fd, f.UID, w.mode(f.Mode, false)); err != nil {
+	if err := w.setOwnership(fd, f.UID, w.mode(f.Mode, false)); err != nil {
 		return err
 	}
 	return w.step("close", file.Close)
 }
 
-// own sets owner, group and mode, regardless of the umask and the directory's setgid bit.
-func (w *writer) own(fd int, uid int64, mode uint32) error {
+// setOwnership sets owner, group and mode, regardless of the umask and the directory's setgid bit.
+func (w *writer) setOwnership(fd int, uid int64, mode uint32) error {
 	return w.step("own", func() error {
 		group := -1
 		if w.group != nil {
@@ -87,9 +87,9 @@ func (w *writer) own(fd int, uid int64, mode uint32) error {
 	})
 }
 
-// same says whether the version of that name equals the tree: its files, their content,
+// sameVersion says whether the version of that name equals the tree: its files, their content,
 // modes and group.
-func (w *writer) same(name string, t *tree) bool { return w.sameDir(w.top, name, t) }
+func (w *writer) sameVersion(name string, t *tree) bool { return w.sameDir(w.dirFD, name, t) }
 
 func (w *writer) sameDir(parent int, name string, t *tree) bool {
 	fd, err := openDir(parent, name)
@@ -97,7 +97,7 @@ func (w *writer) sameDir(parent int, name string, t *tree) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	names, err := list(fd)
+	names, err := readNames(fd)
 	if err != nil || len(names) != len(t.files)+len(t.dirs) || !w.matches(fd, 0, w.mode(dirMode, true), unix.S_IFDIR) {
 		return false
 	}

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	dataLink = "..data"
-	newLink  = "..data_tmp"
-	versions = "..2006_01_02_15_04_05." // followed by a random number
+	dataLink      = "..data"
+	newLink       = "..data_tmp"
+	versionFormat = "..2006_01_02_15_04_05." // followed by a random number
 )
 
 // Write makes files, by their paths, the content of dir, an existing directory. group,
@@ -32,8 +32,8 @@ func Write(ctx context.Context, dir string, files map[string]File, group *int64)
 	return w.write(ctx, files)
 }
 
-// InUse says whether dir has a current version.
-func InUse(dir string) bool {
+// HasVersion says whether dir has a current version.
+func HasVersion(dir string) bool {
 	info, err := os.Stat(filepath.Join(dir, dataLink))
 	return err == nil && info.IsDir()
 }
@@ -42,7 +42,7 @@ func InUse(dir string) bool {
 type writer struct {
 	dir   string
 	group *int64
-	top   int // descriptor of dir
+	dirFD int // descriptor of dir
 	// fault injects errors into steps, in tests.
 	fault func(step string) error
 }
@@ -52,22 +52,22 @@ func (w *writer) write(ctx context.Context, files map[string]File) (changed bool
 	if err != nil {
 		return false, err
 	}
-	if w.top, err = unix.Open(w.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+	if w.dirFD, err = unix.Open(w.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return false, &os.PathError{Op: "open", Path: w.dir, Err: err}
 	}
-	defer unix.Close(w.top)
-	names, err := list(w.top)
+	defer unix.Close(w.dirFD)
+	names, err := readNames(w.dirFD)
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", w.dir, err)
 	}
-	old := w.version()
-	stale := w.sweep(ctx, names, old)
-	if old != "" && w.same(old, t) {
-		linked, err := w.link(t)
+	old := w.currentVersion()
+	stale := w.removeLeftovers(ctx, names, old)
+	if old != "" && w.sameVersion(old, t) {
+		linked, err := w.createLinks(t)
 		removed, unlinkErr := w.unlinkStale(names, t)
 		return len(linked) > 0 || removed, errors.Join(stale, err, unlinkErr)
 	}
-	if err := w.replace(ctx, t); err != nil {
+	if err := w.writeVersion(ctx, t); err != nil {
 		return false, err
 	}
 	_, err = w.unlinkStale(names, t)
@@ -77,26 +77,26 @@ func (w *writer) write(ctx context.Context, files map[string]File) (changed bool
 	return true, errors.Join(stale, err)
 }
 
-// version returns the name of the current version's directory; empty if there is none,
+// currentVersion returns the name of the current version's directory; empty if there is none,
 // or ..data is not a link that this package writes.
-func (w *writer) version() string {
-	name, err := readlink(w.top, dataLink)
-	if err != nil || !reserved(name) || strings.Contains(name, "/") || name == ".." || name == dataLink || name == newLink {
+func (w *writer) currentVersion() string {
+	name, err := readlink(w.dirFD, dataLink)
+	if err != nil || !isReserved(name) || strings.Contains(name, "/") || name == ".." || name == dataLink || name == newLink {
 		return ""
 	}
 	return name
 }
 
-// sweep removes what earlier calls left: everything reserved that is not the current
+// removeLeftovers removes what earlier calls left: everything reserved that is not the current
 // version.
-func (w *writer) sweep(ctx context.Context, names []string, inUse string) error {
+func (w *writer) removeLeftovers(ctx context.Context, names []string, inUse string) error {
 	var errs []error
 	for _, name := range names {
-		if !reserved(name) || name == inUse {
+		if !isReserved(name) || name == inUse {
 			continue
 		}
 		if name == dataLink {
-			if _, err := readlink(w.top, name); err == nil {
+			if _, err := readlink(w.dirFD, name); err == nil {
 				continue // a foreign link: the rename replaces it
 			}
 		}
@@ -105,47 +105,47 @@ func (w *writer) sweep(ctx context.Context, names []string, inUse string) error 
 	return errors.Join(errs...)
 }
 
-// replace writes the tree and makes it the current version; after an error, it removes
+// writeVersion writes the tree and makes it the current version; after an error, it removes
 // what it wrote.
-func (w *writer) replace(ctx context.Context, t *tree) error {
-	name := time.Now().UTC().Format(versions) + fmt.Sprint(rand.Uint32())
-	err := w.directory(w.top, name, t)
+func (w *writer) writeVersion(ctx context.Context, t *tree) error {
+	name := time.Now().UTC().Format(versionFormat) + fmt.Sprint(rand.Uint32())
+	err := w.writeDir(w.dirFD, name, t)
 	var linked []string
 	if err == nil {
 		// Before the swap, because the disk may be full. Until the swap the new links
 		// dangle: readers of a new file do not find it, as before.
-		linked, err = w.link(t)
+		linked, err = w.createLinks(t)
 	}
 	if err == nil {
-		err = w.step("link new version", func() error { return unix.Symlinkat(name, w.top, newLink) })
+		err = w.step("link new version", func() error { return unix.Symlinkat(name, w.dirFD, newLink) })
 	}
 	if err == nil {
-		err = w.step("swap", func() error { return unix.Renameat(w.top, newLink, w.top, dataLink) })
+		err = w.step("swap", func() error { return unix.Renameat(w.dirFD, newLink, w.dirFD, dataLink) })
 	}
 	if err == nil {
 		return nil
 	}
 	for _, made := range append(linked, newLink) {
-		_ = w.step("undo link", func() error { return unix.Unlinkat(w.top, made, 0) }) // the next Write retries
+		_ = w.step("undo link", func() error { return unix.Unlinkat(w.dirFD, made, 0) }) // the next Write retries
 	}
 	_ = w.wipe(ctx, name)
 	return fmt.Errorf("write a new version of %s: %w", w.dir, err)
 }
 
-// link creates the missing links of the root and returns their names.
-func (w *writer) link(t *tree) (made []string, err error) {
+// createLinks creates the missing links of the root and returns their names.
+func (w *writer) createLinks(t *tree) (made []string, err error) {
 	for _, name := range t.names() {
 		to := dataLink + "/" + name
-		found, err := readlink(w.top, name)
-		if err == nil && found == to || isDir(w.top, name) { // a directory is a mount point, or was created for a subPath
+		found, err := readlink(w.dirFD, name)
+		if err == nil && found == to || isDir(w.dirFD, name) { // a directory is a mount point, or was created for a subPath
 			continue
 		}
 		if !errors.Is(err, unix.ENOENT) {
-			if err := w.step("remove non-link", func() error { return unix.Unlinkat(w.top, name, 0) }); err != nil {
+			if err := w.step("remove non-link", func() error { return unix.Unlinkat(w.dirFD, name, 0) }); err != nil {
 				return made, fmt.Errorf("replace %s: %w", name, err)
 			}
 		}
-		if err := w.step("link", func() error { return unix.Symlinkat(to, w.top, name) }); err != nil {
+		if err := w.step("link", func() error { return unix.Symlinkat(to, w.dirFD, name) }); err != nil {
 			return made, fmt.Errorf("link %s: %w", name, err)
 		}
 		made = append(made, name)
@@ -157,13 +157,13 @@ func (w *writer) link(t *tree) (made []string, err error) {
 func (w *writer) unlinkStale(names []string, t *tree) (any bool, err error) {
 	var errs []error
 	for _, name := range names {
-		if reserved(name) || t.has(name) {
+		if isReserved(name) || t.has(name) {
 			continue
 		}
-		if to, err := readlink(w.top, name); err != nil || to != dataLink+"/"+name {
+		if to, err := readlink(w.dirFD, name); err != nil || to != dataLink+"/"+name {
 			continue
 		}
-		if err := w.step("unlink", func() error { return unix.Unlinkat(w.top, name, 0) }); err != nil {
+		if err := w.step("unlink", func() error { return unix.Unlinkat(w.dirFD, name, 0) }); err != nil {
 			errs = append(errs, fmt.Errorf("remove %s: %w", name, err))
 			continue
 		}
@@ -186,7 +186,7 @@ func (w *writer) step(what string, do func() error) error {
 	return do()
 }
 
-func list(dir int) ([]string, error) {
+func readNames(dir int) ([]string, error) {
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

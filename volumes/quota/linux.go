@@ -39,7 +39,7 @@ type linux struct{}
 
 func (linux) attributes(dir *os.File) (attributes, error) {
 	var x fsxattr
-	if err := control(dir, getAttributes, &x); err != nil {
+	if err := ioctlAttributes(dir, getAttributes, &x); err != nil {
 		return attributes{}, err
 	}
 	return attributes{project: x.projid, inherits: x.xflags&projInherit != 0}, nil
@@ -47,26 +47,26 @@ func (linux) attributes(dir *os.File) (attributes, error) {
 
 func (linux) setProject(dir *os.File, id uint32) error {
 	var x fsxattr
-	if err := control(dir, getAttributes, &x); err != nil {
+	if err := ioctlAttributes(dir, getAttributes, &x); err != nil {
 		return err
 	}
 	x.projid, x.xflags = id, x.xflags|projInherit
-	return control(dir, setAttributes, &x)
+	return ioctlAttributes(dir, setAttributes, &x)
 }
 
-func (linux) count(dir *os.File, id uint32) (count, error) {
+func (linux) usage(dir *os.File, id uint32) (projectUsage, error) {
 	var q dqblk
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, dir.Fd(), getProjectQuota, uintptr(id), uintptr(unsafe.Pointer(&q)), 0, 0)
 	switch errno {
 	case 0:
-		return count{int64(q.curSpace), int64(q.curInodes), q.hardBlocks|q.softBlocks|q.hardInodes|q.softInodes != 0}, nil
+		return projectUsage{int64(q.curSpace), int64(q.curInodes), q.hardBlocks|q.softBlocks|q.hardInodes|q.softInodes != 0}, nil
 	case unix.ENOENT: // xfs: nothing has that project ID
-		return count{}, nil
+		return projectUsage{}, nil
 	}
-	return count{}, callError(dir, "quotactl", errno)
+	return projectUsage{}, callError(dir, "quotactl", errno)
 }
 
-func control(dir *os.File, request uintptr, x *fsxattr) error {
+func ioctlAttributes(dir *os.File, request uintptr, x *fsxattr) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), request, uintptr(unsafe.Pointer(x)))
 	if errno == 0 {
 		return nil

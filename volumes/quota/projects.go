@@ -31,9 +31,9 @@ type attributes struct {
 	inherits bool   // new entries inherit the project
 }
 
-// count is the usage that a file system accounts for a project, and whether the project
+// projectUsage is the usage that a file system accounts for a project, and whether the project
 // has a limit.
-type count struct {
+type projectUsage struct {
 	bytes, inodes int64
 	limited       bool
 }
@@ -42,15 +42,15 @@ type count struct {
 type kernel interface {
 	attributes(dir *os.File) (attributes, error)
 	setProject(dir *os.File, id uint32) error
-	count(dir *os.File, id uint32) (count, error)
+	usage(dir *os.File, id uint32) (projectUsage, error)
 }
 
 // Projects assigns projects to directories. All methods are safe for concurrent use;
 // they block as long as the file system takes.
 type Projects struct {
-	kernel kernel
-	files  []string // with projects of others
-	log    *slog.Logger
+	kernel          kernel
+	reservedIDFiles []string // with projects of others
+	log             *slog.Logger
 
 	mu   sync.Mutex // held while an ID is chosen and assigned
 	next uint32     // where the search continues, relative to firstID; guarded by mu
@@ -58,7 +58,7 @@ type Projects struct {
 
 // New makes no system call yet. A nil *Projects assigns nothing and knows no usage.
 func New(log *slog.Logger) *Projects {
-	return &Projects{kernel: linux{}, files: []string{"/etc/projects", "/etc/projid"}, log: log}
+	return &Projects{kernel: linux{}, reservedIDFiles: []string{"/etc/projects", "/etc/projid"}, log: log}
 }
 
 // Assign assigns a project of its own to a directory, which must be empty. A directory
@@ -83,7 +83,7 @@ func (p *Projects) assign(path string) error {
 	if err != nil || has.project != 0 {
 		return err
 	}
-	taken, err := p.named()
+	taken, err := p.reservedIDs()
 	if err != nil {
 		return err
 	}
@@ -95,11 +95,11 @@ func (p *Projects) assign(path string) error {
 		if taken[id] {
 			continue
 		}
-		n, err := p.kernel.count(dir, id)
+		n, err := p.kernel.usage(dir, id)
 		if err != nil {
 			return fmt.Errorf("ask for the quota of project %d: %w", id, err)
 		}
-		if n == (count{}) {
+		if n == (projectUsage{}) {
 			return p.kernel.setProject(dir, id) // from now on its inode count is not 0
 		}
 	}
@@ -123,28 +123,28 @@ func (p *Projects) Used(dir string) (bytes, inodes int64, known bool) {
 	return 0, 0, false
 }
 
-func (p *Projects) used(path string) (count, error) {
+func (p *Projects) used(path string) (projectUsage, error) {
 	dir, err := open(path)
 	if err != nil {
-		return count{}, err
+		return projectUsage{}, err
 	}
 	defer dir.Close()
 	has, err := p.kernel.attributes(dir)
 	if err != nil {
-		return count{}, err
+		return projectUsage{}, err
 	}
 	if !has.inherits || has.project < firstID || has.project >= firstID+numIDs {
-		return count{}, errUnsupported
+		return projectUsage{}, errUnsupported
 	}
 	above, err := open(filepath.Dir(path))
 	if err != nil {
-		return count{}, err
+		return projectUsage{}, err
 	}
 	defer above.Close()
 	if parent, err := p.kernel.attributes(above); err != nil || parent.project == has.project {
-		return count{}, errors.Join(errUnsupported, err) // the project is not this directory's alone
+		return projectUsage{}, errors.Join(errUnsupported, err) // the project is not this directory's alone
 	}
-	return p.kernel.count(dir, has.project)
+	return p.kernel.usage(dir, has.project)
 }
 
 // open opens a directory without following a link.

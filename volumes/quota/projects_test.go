@@ -17,14 +17,14 @@ import (
 type fileSystem struct {
 	mu      sync.Mutex
 	of      map[string]attributes
-	counts  map[uint32]count
+	counts  map[uint32]projectUsage
 	fails   error // of count
 	asked   int
 	refuses error // of setProject
 }
 
 func newFileSystem() *fileSystem {
-	return &fileSystem{of: map[string]attributes{}, counts: map[uint32]count{}}
+	return &fileSystem{of: map[string]attributes{}, counts: map[uint32]projectUsage{}}
 }
 
 func (f *fileSystem) attributes(dir *os.File) (attributes, error) {
@@ -41,11 +41,11 @@ func (f *fileSystem) setProject(dir *os.File, id uint32) error {
 	}
 	f.of[dir.Name()] = attributes{id, true}
 	n := f.counts[id]
-	f.counts[id] = count{n.bytes + 4096, n.inodes + 1, n.limited}
+	f.counts[id] = projectUsage{n.bytes + 4096, n.inodes + 1, n.limited}
 	return nil
 }
 
-func (f *fileSystem) count(_ *os.File, id uint32) (count, error) {
+func (f *fileSystem) usage(_ *os.File, id uint32) (projectUsage, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
@@ -53,7 +53,7 @@ func (f *fileSystem) count(_ *os.File, id uint32) (count, error) {
 }
 
 func on(f *fileSystem, log *bytes.Buffer, files ...string) *Projects {
-	return &Projects{kernel: f, files: files, log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	return &Projects{kernel: f, reservedIDFiles: files, log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 }
 
 func directory(t *testing.T, in, name string) string {
@@ -75,9 +75,9 @@ func TestADirectoryGetsAFreeProjectID(t *testing.T) {
 	}
 	log := &bytes.Buffer{}
 	f := newFileSystem()
-	f.counts[firstID] = count{inodes: 1}
-	f.counts[firstID+3] = count{limited: true}
-	f.counts[firstID+4] = count{bytes: 1}
+	f.counts[firstID] = projectUsage{inodes: 1}
+	f.counts[firstID+3] = projectUsage{limited: true}
+	f.counts[firstID+4] = projectUsage{bytes: 1}
 	p := on(f, log, named, filepath.Join(root, "none"))
 	a, b := directory(t, root, "a"), directory(t, root, "b")
 	p.Assign(a)
@@ -86,7 +86,7 @@ func TestADirectoryGetsAFreeProjectID(t *testing.T) {
 	if f.of[a] != (attributes{firstID + 5, true}) || f.of[b] != (attributes{firstID + 6, true}) {
 		t.Errorf("got %+v, want the first two IDs that are free", f.of)
 	}
-	f.counts[firstID+5] = count{12288, 3, false}
+	f.counts[firstID+5] = projectUsage{12288, 3, false}
 	if n, inodes, known := p.Used(a); n != 12288 || inodes != 3 || !known {
 		t.Errorf("got %d bytes, %d inodes (%v)", n, inodes, known)
 	}
@@ -152,7 +152,7 @@ func TestTheUsageOfForeignProjectsIsNotUsed(t *testing.T) {
 			root, f, log := t.TempDir(), newFileSystem(), &bytes.Buffer{}
 			dir := directory(t, root, "v")
 			f.of[dir], f.of[root] = tc.dir, tc.above
-			f.counts[tc.dir.project] = count{1, 1, false}
+			f.counts[tc.dir.project] = projectUsage{1, 1, false}
 			p := on(f, log)
 			if _, _, known := p.Used(dir); known {
 				t.Error("the usage is known")
@@ -197,7 +197,7 @@ func TestMissingQuotasAreNotLogged(t *testing.T) {
 func TestTheSearchForAProjectIDIsBounded(t *testing.T) {
 	f, log := newFileSystem(), &bytes.Buffer{}
 	for i := range uint32(maxTries) {
-		f.counts[firstID+i] = count{inodes: 1}
+		f.counts[firstID+i] = projectUsage{inodes: 1}
 	}
 	p, dir := on(f, log), t.TempDir()
 	if err := p.assign(dir); err == nil || f.asked != maxTries {

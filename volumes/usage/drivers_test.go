@@ -157,7 +157,7 @@ func TestADriverThatHangsBlocksNobody(t *testing.T) {
 			t.Errorf("the driver that hangs was called %d times, want once at a time", n)
 		}
 		back.Store(true)
-		time.Sleep(patience + 2*m.fresh)
+		time.Sleep(patience + 2*m.statsPeriod)
 		if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 3 || u["dead"] != 600 {
 			t.Errorf("after it came back: got %v", u)
 		}
@@ -178,7 +178,7 @@ func TestAnUnavailableDriverLeavesNoStatistics(t *testing.T) {
 			return pod.VolumeStats{}, errors.New("driver name x not found in the list of registered CSI drivers")
 		}
 		d.mu.Unlock()
-		time.Sleep(2 * m.fresh)
+		time.Sleep(2 * m.statsPeriod)
 		if got, u := m.Claims(t.Context(), pods), used(m.Pods(t.Context(), pods)[0]); len(got) != 0 || len(u) != 0 {
 			t.Errorf("got %v and %v, want nothing", got, u)
 		}
@@ -208,7 +208,7 @@ func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
 		if n := len(m.Claims(t.Context(), pods)); n != volumes {
 			t.Errorf("at first there are figures of %d volumes, want those of the quick driver's %d", n, volumes)
 		}
-		time.Sleep(volumes / parallelAsks * takes)
+		time.Sleep(volumes / parallelDriverCalls * takes)
 		synctest.Wait()
 		began := time.Now()
 		if n := len(m.Claims(t.Context(), pods)); n < volumes || time.Since(began) > readWait {
@@ -220,13 +220,13 @@ func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
 				t.Errorf("nobody asked of %s", slow)
 			}
 		}
-		if got := most.Load(); got != parallelAsks {
-			t.Errorf("the driver was asked of %d volumes at a time, want %d", got, parallelAsks)
+		if got := most.Load(); got != parallelDriverCalls {
+			t.Errorf("the driver was asked of %d volumes at a time, want %d", got, parallelDriverCalls)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(m.asking.drivers) > 0 {
-			t.Errorf("%v are remembered that nobody asks", m.asking.drivers)
+		if len(m.driverLimiter.drivers) > 0 {
+			t.Errorf("%v are remembered that nobody asks", m.driverLimiter.drivers)
 		}
 	})
 }
@@ -234,10 +234,10 @@ func TestADriverIsAskedOfAFewVolumesAtATime(t *testing.T) {
 // TestWhoGivesUpWaitingForADriverTakesNoPlace of those that come after.
 func TestWhoGivesUpWaitingForADriverTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a asking
+		var a driverLimiter
 		var leave []func()
-		for range parallelAsks {
-			l, err := a.place(t.Context(), "d")
+		for range parallelDriverCalls {
+			l, err := a.acquire(t.Context(), "d")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +245,7 @@ func TestWhoGivesUpWaitingForADriverTakesNoPlace(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := a.place(ctx, "d"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := a.acquire(ctx, "d"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want that it waits in vain", err)
 		}
 		for _, l := range leave {

@@ -41,7 +41,7 @@ func TestHowLongMeasuringTakesIsUpstreamsMetric(t *testing.T) {
 			}
 			return nil
 		})
-		m.cfg.Counted = func(dir string) (int64, int64, bool) { return 4096, 7, dir == "counted" }
+		m.cfg.QuotaUsage = func(dir string) (int64, int64, bool) { return 4096, 7, dir == "counted" }
 		no := false
 		p := aPod(empty("counted", "", ""), empty("walked", "", ""), claimed("driver/1", "1"), claimed("driver/2", "2"), claimed("mine", "mine"), claimed(device, "raw"))
 		p.Spec.HostUsers, p.Status = &no, d.pod.Status

@@ -110,7 +110,7 @@ func TestALayerOnAnotherFileSystemDoesNotCountForItsContainer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDisk()
 			d.run("web-1")
-			d.layer["web-1"] = Layer{Used: Amount{Bytes: 6 << 20}, On: tc.on}
+			d.layer["web-1"] = Layer{Used: Amount{Bytes: 6 << 20}, FSPath: tc.on}
 			m := d.limits(&bytes.Buffer{})
 			m.cfg.Dirs.Root = root
 			p := aPod()
@@ -136,7 +136,7 @@ func TestOnlyRunningContainersAreWatched(t *testing.T) {
 		time.AfterFunc(65*time.Second, func() {
 			d.run("web-2", "side-1")
 			d.mu.Lock()
-			d.layer["side-1"] = Layer{Used: Amount{Bytes: 1}, On: "/"}
+			d.layer["side-1"] = Layer{Used: Amount{Bytes: 1}, FSPath: "/"}
 			d.mu.Unlock()
 		})
 		time.AfterFunc(95*time.Second, func() { d.fill("/layer/web-2", 11<<20) })
@@ -213,7 +213,7 @@ func TestACountThatWasCutIsAnExcess(t *testing.T) {
 		m.size = func(ctx context.Context, dir string, enough int64) (Amount, error) {
 			used, err := size(ctx, dir, enough)
 			if err == nil && dir == "data" {
-				err = errCut
+				err = errIncomplete
 			}
 			return used, err
 		}

@@ -13,53 +13,55 @@ import (
 )
 
 const (
-	// period is the least time between two measurements of a part, upstream's
+	// measurePeriod is the least time between two measurements of a part, upstream's
 	// evictionMonitoringPeriod (pkg/kubelet/kubelet.go).
-	period = 10 * time.Second
-	// grace is the grace period of the containers, upstream's
+	measurePeriod = 10 * time.Second
+	// evictionGrace is the grace period of the containers, upstream's
 	// immediateEvictionGracePeriodSeconds.
-	grace = time.Second
+	evictionGrace = time.Second
 )
 
-// bound is one limit of a pod.
-type bound struct {
+// storageLimit is one limit of a pod.
+type storageLimit struct {
 	bytes int64
 	// signal is the eviction signal in the kubelet's metrics, message the kubelet's
 	// eviction message.
-	signal, message string
-	counts          func(*part) bool // whether a part counts towards the limit
-	containers      bool             // whether parts of running containers do
+	signal, message    string
+	appliesTo          func(*watchedContent) bool // whether a part counts towards the limit
+	includesContainers bool                       // whether parts of running containers do
 }
 
-// boundsOf returns the pod's limits in the order in which upstream checks them
+// limitsOf returns the pod's limits in the order in which upstream checks them
 // (localStorageEviction in pkg/kubelet/eviction). Sidecars have theirs, as in upstream
 // 1.37 (kubernetes/kubernetes#138462); other init containers have none.
-func boundsOf(p *v1.Pod) []bound {
-	var all []bound
+func limitsOf(p *v1.Pod) []storageLimit {
+	var all []storageLimit
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		e := v.EmptyDir
 		if e == nil || e.Medium != v1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() != 1 {
 			continue // upstream does not enforce a sizeLimit of 0 either
 		}
-		all = append(all, bound{
+		all = append(all, storageLimit{
 			e.SizeLimit.Value(), "emptydirfs.limit", fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, e.SizeLimit.String()),
-			func(c *part) bool { return c.volume == v.Name }, false,
+			func(c *watchedContent) bool { return c.volume == v.Name }, false,
 		})
 	}
 	// The limit of a pod is the sum of its containers' limits, and is compared with the
 	// usage of all containers, including those without a limit. A limit of 0 counts.
 	if q, found := resources.PodLimits(p, resources.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; found {
-		all = append(all, bound{
+		all = append(all, storageLimit{
 			q.Value(), "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", q.String()),
-			func(*part) bool { return true }, true,
+			func(*watchedContent) bool { return true }, true,
 		})
 	}
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if q := c.Resources.Limits.StorageEphemeral(); !q.IsZero() && (kind == pod.RegularContainer || kind == pod.SidecarContainer) {
-			all = append(all, bound{
+			all = append(all, storageLimit{
 				q.Value(), "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()),
-				func(part *part) bool { return part.container == c.Name && (part.layer == nil || !part.layer.separate) }, true,
+				func(part *watchedContent) bool {
+					return part.container == c.Name && (part.layer == nil || !part.layer.onImageFS)
+				}, true,
 			})
 		}
 	}
@@ -67,25 +69,25 @@ func boundsOf(p *v1.Pod) []bound {
 }
 
 // Limited says whether the pod has a limit for Watch.
-func (*Meter) Limited(p *v1.Pod) bool { return boundsOf(p) != nil }
+func (*Meter) Limited(p *v1.Pod) bool { return limitsOf(p) != nil }
 
 // Watch blocks until the pod exceeds one of its limits, and returns upstream's eviction
 // message. exceeded is false if ctx has ended, or at once for a pod without a limit. The
 // pod's directories need not exist yet.
 func (m *Meter) Watch(ctx context.Context, p *v1.Pod) (e pod.Eviction, exceeded bool) {
 	w := newWatch(m, p)
-	for len(w.bounds) > 0 {
+	for len(w.limits) > 0 {
 		due, at := w.next()
 		if !wake.Until(ctx, nil, at) {
 			break
 		}
 		if due == nil {
-			w.follow()
+			w.refreshContainers()
 			continue
 		}
 		w.measure(ctx, due)
 		if b := w.exceeded(); b != nil {
-			g := grace
+			g := evictionGrace
 			return pod.Eviction{Signal: b.signal, Grace: &g, Message: b.message}, true
 		}
 	}

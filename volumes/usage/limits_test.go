@@ -79,7 +79,7 @@ func (d *disk) called(volume string) int {
 	return d.calls[volume]
 }
 
-// driverOf is NAME for a volume NAME/N that has a driver.
+// driverStats is NAME for a volume NAME/N that has a driver.
 func (d *disk) driverOf(_ *v1.Pod, volume string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,7 +123,7 @@ func (d *disk) run(ids ...string) {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{
 			Name: name, ContainerID: "containerd://" + id, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		})
-		d.layer[id] = Layer{Dir: "/layer/" + id, On: "/layer/" + id}
+		d.layer[id] = Layer{Dir: "/layer/" + id, FSPath: "/layer/" + id}
 	}
 	d.pod = p
 }

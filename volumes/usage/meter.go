@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// share: a measurement that took t is not repeated within share·t.
-	share = 50
-	// parallel bounds the measurements in progress. One that takes longer than
+	// pauseFactor: a measurement that took t is not repeated within share·t.
+	pauseFactor = 50
+	// parallelMeasurements bounds the measurements in progress. One that takes longer than
 	// longMeasurement gives its slot back, so that it does not delay others.
-	parallel        = 2
-	longMeasurement = time.Second
+	parallelMeasurements = 2
+	longMeasurement      = time.Second
 )
 
 // Layers says where the writable layers of containers are.
@@ -39,8 +39,8 @@ type Layer struct {
 	Dir string
 	// Used is the usage that the runtime reports, if Dir is empty.
 	Used Amount
-	// On is a path on the layer's file system.
-	On string
+	// FSPath is a path on the layer's file system.
+	FSPath string
 }
 
 // Events records events of volumes that their drivers report as abnormal.
@@ -63,27 +63,27 @@ type Config struct {
 	Status func(pod.UID) *v1.Pod
 	Layers Layers
 	Events Events
-	// Fresh is how long a reading for statistics is valid, upstream's
+	// StatsPeriod is how long a reading for statistics is valid, upstream's
 	// volumeStatsAggPeriod; with jitter up to twice as long, so that not all expire at
 	// once. If it is negative, volumes have no statistics.
-	Fresh time.Duration
-	// Counted returns the project quota's usage, in bytes and inodes, of an emptyDir on
+	StatsPeriod time.Duration
+	// QuotaUsage returns the project quota's usage, in bytes and inodes, of an emptyDir on
 	// disk of a pod in a user namespace (quota.Projects.Used); known is false if the tree
 	// must be walked. It may be nil.
-	Counted func(dir string) (bytes, inodes int64, known bool)
-	Log     *slog.Logger
+	QuotaUsage func(dir string) (bytes, inodes int64, known bool)
+	Log        *slog.Logger
 }
 
 // Meter measures pods' storage. All methods are safe for concurrent use.
 type Meter struct {
-	cfg    Config
-	size   func(ctx context.Context, dir string, enough int64) (Amount, error)
-	statfs func(path string) (fileSystem, error)
-	slots  *slots.Slots
-	fresh  time.Duration // positive
+	cfg         Config
+	size        func(ctx context.Context, dir string, enough int64) (Amount, error)
+	statfs      func(path string) (fileSystem, error)
+	slots       *slots.Slots
+	statsPeriod time.Duration // positive
 	// measured counts measurements of directories, by method.
-	measured struct{ walked, counted atomic.Int64 }
-	asking   asking
+	measured      struct{ walked, counted atomic.Int64 }
+	driverLimiter driverLimiter
 	// durations is the kubelet's metric of that name.
 	durations *prometheus.HistogramVec
 
@@ -94,46 +94,46 @@ type Meter struct {
 // New returns a Meter. It starts nothing.
 func New(c Config) *Meter {
 	m := &Meter{
-		cfg: c, size: treeSize, statfs: statfs, slots: slots.New(parallel, slots.Any, longMeasurement), fresh: c.Fresh, durations: newDurations(),
+		cfg: c, size: treeSize, statfs: statfs, slots: slots.New(parallelMeasurements, slots.Unlimited, longMeasurement), statsPeriod: c.StatsPeriod, durations: newDurations(),
 		readings: map[key]*reading{},
 	}
-	if m.fresh <= 0 {
-		m.fresh = time.Minute // for layers, logs and hosts files
+	if m.statsPeriod <= 0 {
+		m.statsPeriod = time.Minute // for layers, logs and hosts files
 	}
 	return m
 }
 
-// directory returns the usage of a volume that is a directory below the pod's, from the
+// volumeSize returns the usage of a volume that is a directory below the pod's, from the
 // project quota if that is trustworthy.
-func (m *Meter) directory(ctx context.Context, p *v1.Pod, v *v1.Volume, dir string, enough int64) (Amount, error) {
-	if mayBeCounted(p, v) && m.cfg.Counted != nil {
+func (m *Meter) volumeSize(ctx context.Context, p *v1.Pod, v *v1.Volume, dir string, enough int64) (Amount, error) {
+	if canUseQuota(p, v) && m.cfg.QuotaUsage != nil {
 		began := time.Now()
-		if bytes, inodes, known := m.cfg.Counted(dir); known {
-			m.took("fsquota", began)
+		if bytes, inodes, known := m.cfg.QuotaUsage(dir); known {
+			m.observeDuration("fsquota", began)
 			m.measured.counted.Add(1)
 			return Amount{bytes, inodes}, nil
 		}
 	}
 	m.measured.walked.Add(1)
-	return m.walk(ctx, dir, enough)
+	return m.walkSize(ctx, dir, enough)
 }
 
-// walk returns the size of a directory that the kubelet, too, would walk to measure it.
-func (m *Meter) walk(ctx context.Context, dir string, enough int64) (Amount, error) {
-	defer m.took("du", time.Now())
+// walkSize returns the size of a directory that the kubelet, too, would walk to measure it.
+func (m *Meter) walkSize(ctx context.Context, dir string, enough int64) (Amount, error) {
+	defer m.observeDuration("du", time.Now())
 	return m.size(ctx, dir, enough)
 }
 
-// mayBeCounted says whether the project quota of a volume is trustworthy. As upstream,
+// canUseQuota says whether the project quota of a volume is trustworthy. As upstream,
 // that requires a user namespace: outside of one, the owner of a file may take it out of
 // the project.
-func mayBeCounted(p *v1.Pod, v *v1.Volume) bool {
+func canUseQuota(p *v1.Pod, v *v1.Volume) bool {
 	return p.Spec.HostUsers != nil && !*p.Spec.HostUsers && v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
 }
 
 // withSlot calls measure with one of the slots; took does not include the wait for it.
 func (m *Meter) withSlot(ctx context.Context, measure func() error) (took time.Duration, err error) {
-	leave, err := m.slots.Enter(ctx, slots.Rest{})
+	leave, err := m.slots.Acquire(ctx, slots.Rest{})
 	if err != nil {
 		return 0, err
 	}
@@ -147,14 +147,14 @@ func (m *Meter) withSlot(ctx context.Context, measure func() error) (took time.D
 type layer struct {
 	meter *Meter
 	id    string
-	known Layer
-	// separate: it is not on the file system of the pods' directories, but on what the
+	info  Layer
+	// onImageFS: it is not on the file system of the pods' directories, but on what the
 	// kubelet calls a dedicated image file system.
-	separate bool
+	onImageFS bool
 }
 
-func (l *layer) used(ctx context.Context, enough int64) (Amount, error) {
-	if l.known.Dir == "" {
+func (l *layer) measure(ctx context.Context, enough int64) (Amount, error) {
+	if l.info.Dir == "" {
 		found, err := l.meter.cfg.Layers.Layer(ctx, l.id)
 		if errors.Is(err, pod.ErrNotFound) {
 			return Amount{}, nil // it was removed
@@ -162,20 +162,20 @@ func (l *layer) used(ctx context.Context, enough int64) (Amount, error) {
 		if err != nil {
 			return Amount{}, err
 		}
-		if l.known.On == "" {
-			l.separate = !sameDevice(found.On, l.meter.cfg.Dirs.Pods())
+		if l.info.FSPath == "" {
+			l.onImageFS = !sameDevice(found.FSPath, l.meter.cfg.Dirs.Pods())
 		}
-		l.known = found
+		l.info = found
 	}
-	if l.known.Dir == "" {
-		return l.known.Used, nil
+	if l.info.Dir == "" {
+		return l.info.Used, nil
 	}
-	return l.meter.size(ctx, l.known.Dir, enough)
+	return l.meter.size(ctx, l.info.Dir, enough)
 }
 
-// running returns the statuses of the pod's running containers. As in the kubelet, only
+// runningContainers returns the statuses of the pod's running containers. As in the kubelet, only
 // their layers and logs count.
-func running(p *v1.Pod) []v1.ContainerStatus {
+func runningContainers(p *v1.Pod) []v1.ContainerStatus {
 	if p == nil {
 		return nil
 	}
@@ -188,8 +188,8 @@ func running(p *v1.Pod) []v1.ContainerStatus {
 	return all
 }
 
-// ephemeral says whether a volume is part of the pod's ephemeral storage
+// isEphemeral says whether a volume is part of the pod's ephemeral storage
 // (IsLocalEphemeralVolume in upstream's pkg/volume/util).
-func ephemeral(v *v1.Volume) bool {
+func isEphemeral(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
 }

@@ -29,8 +29,8 @@ func gauge(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
 
-// measurements counts how often directories of volumes were measured.
-var measurements = prometheus.NewDesc("podd_volume_looks_total",
+// measurementsTotal counts how often directories of volumes were measured.
+var measurementsTotal = prometheus.NewDesc("podd_volume_looks_total",
 	"Measurements of volumes that are directories of their pod, by method: walked, or counted by the file system (project quotas).", []string{"method"}, nil)
 
 // newDurations is upstream's histogram (VolumeStatCalDuration), labelled by the source of
@@ -41,9 +41,9 @@ func newDurations() *prometheus.HistogramVec {
 	}, []string{"metric_source"})
 }
 
-// took records how long a measurement that began then has taken, whether it succeeded or
+// observeDuration records how long a measurement that began then has taken, whether it succeeded or
 // not. The time spent waiting for a slot does not count.
-func (m *Meter) took(source string, began time.Time) {
+func (m *Meter) observeDuration(source string, began time.Time) {
 	m.durations.WithLabelValues(source).Observe(time.Since(began).Seconds())
 }
 
@@ -58,7 +58,7 @@ type collector struct {
 func (m *Meter) Collector(pods func() []*v1.Pod) prometheus.Collector { return &collector{m, pods} }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	out <- measurements
+	out <- measurementsTotal
 	for _, g := range volumeGauges {
 		out <- g.desc
 	}
@@ -67,8 +67,8 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(measurements, prometheus.CounterValue, float64(c.meter.measured.walked.Load()), "walked")
-	out <- prometheus.MustNewConstMetric(measurements, prometheus.CounterValue, float64(c.meter.measured.counted.Load()), "counted")
+	out <- prometheus.MustNewConstMetric(measurementsTotal, prometheus.CounterValue, float64(c.meter.measured.walked.Load()), "walked")
+	out <- prometheus.MustNewConstMetric(measurementsTotal, prometheus.CounterValue, float64(c.meter.measured.counted.Load()), "counted")
 	claims := c.meter.Claims(context.Background(), c.pods())
 	c.meter.durations.Collect(out) // including the measurements of this scrape
 	for _, v := range claims {

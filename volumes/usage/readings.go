@@ -20,32 +20,32 @@ const (
 
 // key identifies a reading.
 type key struct {
-	pod  pod.UID
-	what string
+	pod   pod.UID
+	label string
 }
 
 // source is something that can be measured. read may hang; took is how long it kept the
 // disk busy.
 type source struct {
 	key
-	read func(ctx context.Context) (f figures, took time.Duration, err error)
+	read func(ctx context.Context) (f measurement, took time.Duration, err error)
 }
 
-// figures are the result of a reading: usage, and the condition of a volume if its driver
+// measurement are the result of a reading: usage, and the condition of a volume if its driver
 // reports that.
-type figures struct {
+type measurement struct {
 	stats.FsStats
 	health *stats.VolumeHealthStats
 }
 
 // reading is the last result of a source. Guarded by Meter.mu.
 type reading struct {
-	busy    chan struct{} // closed at the end of the read in progress; nil for none
-	until   time.Time     // when the result expires
-	chosen  time.Time     // when it expires for a choice
-	asked   time.Time     // the last request
-	known   *figures
-	lastErr string
+	inProgress    chan struct{} // closed at the end of the read in progress; nil for none
+	statsExpiry   time.Time     // when the result expires
+	rankingExpiry time.Time     // when it expires for a choice
+	lastRequest   time.Time     // the last request
+	latest        *measurement
+	lastErr       string
 }
 
 // purpose is the use of readings. For statistics, a reading stays valid as long as
@@ -54,20 +54,20 @@ type reading struct {
 type purpose bool
 
 const (
-	statistics purpose = false
-	choice     purpose = true
+	forStatistics purpose = false
+	forRanking    purpose = true
 )
 
 // readAll returns what is known about the sources. It reads those that have expired, and
 // waits as long as the purpose demands.
-func (m *Meter) readAll(ctx context.Context, all []source, why purpose) map[key]figures {
+func (m *Meter) readAll(ctx context.Context, all []source, why purpose) map[key]measurement {
 	over := time.NewTimer(readWait)
 	defer over.Stop()
-	if why == choice {
+	if why == forRanking {
 		over.Stop()
 	}
 wait:
-	for _, busy := range m.beginAll(ctx, all, why) {
+	for _, busy := range m.startReads(ctx, all, why) {
 		select {
 		case <-busy:
 		case <-over.C:
@@ -78,19 +78,19 @@ wait:
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := make(map[key]figures, len(all))
+	known := make(map[key]measurement, len(all))
 	for _, s := range all {
-		if r := m.readings[s.key]; r != nil && r.known != nil {
-			known[s.key] = *r.known
+		if r := m.readings[s.key]; r != nil && r.latest != nil {
+			known[s.key] = *r.latest
 		}
 	}
 	return known
 }
 
-// beginAll starts the reads that are due, except those in progress, and returns channels
+// startReads starts the reads that are due, except those in progress, and returns channels
 // that are closed at their ends. Only for a choice does it return the channels of reads
 // that were already in progress.
-func (m *Meter) beginAll(ctx context.Context, all []source, why purpose) (begun []chan struct{}) {
+func (m *Meter) startReads(ctx context.Context, all []source, why purpose) (begun []chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -100,22 +100,22 @@ func (m *Meter) beginAll(ctx context.Context, all []source, why purpose) (begun 
 			r = &reading{}
 			m.readings[s.key] = r
 		}
-		r.asked = now
-		due := r.until
-		if why == choice && r.chosen.Before(due) {
-			due = r.chosen
+		r.lastRequest = now
+		due := r.statsExpiry
+		if why == forRanking && r.rankingExpiry.Before(due) {
+			due = r.rankingExpiry
 		}
 		switch {
-		case r.busy == nil && !now.Before(due):
-			r.busy = make(chan struct{})
-			begun = append(begun, r.busy)
+		case r.inProgress == nil && !now.Before(due):
+			r.inProgress = make(chan struct{})
+			begun = append(begun, r.inProgress)
 			go m.read(context.WithoutCancel(ctx), s, r) // the result is shared with other callers
-		case r.busy != nil && why == choice:
-			begun = append(begun, r.busy)
+		case r.inProgress != nil && why == forRanking:
+			begun = append(begun, r.inProgress)
 		}
 	}
 	for k, r := range m.readings {
-		if r.busy == nil && now.Sub(r.asked) > forgetAfter {
+		if r.inProgress == nil && now.Sub(r.lastRequest) > forgetAfter {
 			delete(m.readings, k)
 		}
 	}
@@ -128,17 +128,17 @@ func (m *Meter) read(ctx context.Context, s source, r *reading) {
 	f.Time = metav1.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	close(r.busy)
-	r.busy = nil
-	r.chosen = time.Now().Add(max(period, share*took))
-	r.until = time.Now().Add(max(m.fresh+rand.N(m.fresh), share*took))
+	close(r.inProgress)
+	r.inProgress = nil
+	r.rankingExpiry = time.Now().Add(max(measurePeriod, pauseFactor*took))
+	r.statsExpiry = time.Now().Add(max(m.statsPeriod+rand.N(m.statsPeriod), pauseFactor*took))
 	if err == nil {
-		r.known, r.lastErr = &f, ""
+		r.latest, r.lastErr = &f, ""
 		return
 	}
-	r.known = nil
+	r.latest = nil
 	if r.lastErr != err.Error() {
 		r.lastErr = err.Error()
-		m.cfg.Log.Debug("no statistics of a pod's storage", "uid", s.pod, "what", s.what, "error", err)
+		m.cfg.Log.Debug("no statistics of a pod's storage", "uid", s.pod, "what", s.label, "error", err)
 	}
 }

@@ -33,8 +33,8 @@ func statfs(path string) (fileSystem, error) {
 // used returns the total usage of the file system.
 func (f fileSystem) used() Amount { return Amount{f.capacity - f.free, f.inodes - f.inodesFree} }
 
-// with returns the API's form of the file system, with the given usage.
-func (f fileSystem) with(used Amount, at metav1.Time) stats.FsStats {
+// toFsStats returns the API's form of the file system, with the given usage.
+func (f fileSystem) toFsStats(used Amount, at metav1.Time) stats.FsStats {
 	return stats.FsStats{
 		Time: at, AvailableBytes: number(f.available), CapacityBytes: number(f.capacity), UsedBytes: number(used.Bytes),
 		InodesFree: number(f.inodesFree), Inodes: number(f.inodes), InodesUsed: number(used.Inodes),

@@ -26,7 +26,7 @@ func (m *Meter) FS(path string) (stats.FsStats, error) {
 	if err != nil {
 		return stats.FsStats{}, err
 	}
-	return fs.with(fs.used(), metav1.Now()), nil
+	return fs.toFsStats(fs.used(), metav1.Now()), nil
 }
 
 // Pods returns the storage statistics of pods, in their order: their volumes, and the
@@ -34,13 +34,13 @@ func (m *Meter) FS(path string) (stats.FsStats, error) {
 // reused. It waits a second at most, even if a mount hangs: a reading that is not done by
 // then has its previous value, if any, and a later call returns the new one.
 func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
-	return m.pods(ctx, pods, statistics)
+	return m.pods(ctx, pods, forStatistics)
 }
 
 // Measure is Pods for a caller that must choose between pods: it measures what was not
 // measured within the last ten seconds, and waits until that is done or ctx ends.
 func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
-	return m.pods(ctx, pods, choice)
+	return m.pods(ctx, pods, forRanking)
 }
 
 func (m *Meter) pods(ctx context.Context, pods []*v1.Pod, why purpose) []stats.PodStats {
@@ -71,15 +71,15 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 		used := pod.UsedVolumes(p)
 		for i := range p.Spec.Volumes {
 			v := &p.Spec.Volumes[i]
-			if ref := claimOf(p, v); ref != nil && used[v.Name] && !seen[*ref] && m.cfg.Fresh >= 0 {
+			if ref := claimOf(p, v); ref != nil && used[v.Name] && !seen[*ref] && m.cfg.StatsPeriod >= 0 {
 				seen[*ref] = true
-				s := source{key{p.UID, volumeOf(v)}, m.volume(p, v).read}
+				s := source{key{p.UID, volumeLabel(v)}, m.volumeContent(p, v).read}
 				of[s.key] = ref
 				sources = append(sources, s)
 			}
 		}
 	}
-	known := m.readAll(ctx, sources, statistics)
+	known := m.readAll(ctx, sources, forStatistics)
 	var out []stats.VolumeStats
 	for _, s := range sources {
 		if f, ok := known[s.key]; ok {
@@ -103,20 +103,20 @@ func claimOf(p *v1.Pod, v *v1.Volume) *stats.PVCReference {
 // sourcesOf returns the sources of a pod's statistics. As upstream, hostPaths, images and
 // what no container uses have none.
 func (m *Meter) sourcesOf(p *v1.Pod) []source {
-	all := m.lasting(p)
+	all := m.persistentContents(p)
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; !ephemeral(v) && v.HostPath == nil && v.Image == nil {
-			all = append(all, m.volume(p, v))
+		if v := &p.Spec.Volumes[i]; !isEphemeral(v) && v.HostPath == nil && v.Image == nil {
+			all = append(all, m.volumeContent(p, v))
 		}
 	}
-	for _, c := range running(p) {
-		all = append(all, m.ofRunning(p, c)...)
+	for _, c := range runningContainers(p) {
+		all = append(all, m.containerContents(p, c)...)
 	}
 	used := pod.UsedVolumes(p)
 	var sources []source
 	for _, c := range all {
-		if c.volume == "" || used[c.volume] && m.cfg.Fresh >= 0 {
-			sources = append(sources, source{key{p.UID, c.what}, c.read})
+		if c.volume == "" || used[c.volume] && m.cfg.StatsPeriod >= 0 {
+			sources = append(sources, source{key{p.UID, c.label}, c.read})
 		}
 	}
 	return sources
@@ -127,13 +127,13 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 // Pods it waits a second at most, and measures one at a time; known is false until there is
 // a reading. measure may hang.
 func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amount, error)) (used Amount, at time.Time, known bool) {
-	key := key{what: "what the container runtime keeps"}
-	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f figures, took time.Duration, err error) {
+	key := key{label: "what the container runtime keeps"}
+	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f measurement, took time.Duration, err error) {
 		began := time.Now()
 		used, err := measure(ctx)
 		f.UsedBytes, f.InodesUsed = number(used.Bytes), number(used.Inodes)
 		return f, time.Since(began), err
-	}}}, statistics)[key]
+	}}}, forStatistics)[key]
 	if !known {
 		return Amount{}, time.Time{}, false
 	}
@@ -142,33 +142,33 @@ func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amou
 
 // readVolume measures a volume: through its driver, with statfs if it is a mount, or by
 // its tree if it is a directory below the pod's.
-func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (figures, time.Duration, error) {
-	f, err := m.driverOf(ctx, p, v)
+func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (measurement, time.Duration, error) {
+	f, err := m.driverStats(ctx, p, v)
 	if !errors.Is(err, pod.ErrNoStats) {
 		return f, 0, err
 	}
 	path, err := m.cfg.Path(p, v.Name)
 	if err != nil {
-		return figures{}, 0, err
+		return measurement{}, 0, err
 	}
 	if claimOf(p, v) == nil && !isMount(path) {
-		return m.tree(ctx, path, func(ctx context.Context) (Amount, error) { return m.directory(ctx, p, v, path, unbounded) })
+		return m.measureTree(ctx, path, func(ctx context.Context) (Amount, error) { return m.volumeSize(ctx, p, v, path, unbounded) })
 	}
 	began := time.Now()
 	if size, device := deviceSize(path); device { // its usage is known to the pod only
-		m.took("block", began)
-		return figures{FsStats: fileSystem{capacity: size}.with(Amount{}, metav1.Time{})}, 0, nil
+		m.observeDuration("block", began)
+		return measurement{FsStats: fileSystem{capacity: size}.toFsStats(Amount{}, metav1.Time{})}, 0, nil
 	}
 	fs, err := m.statfs(path)
-	m.took("statfs", began)
-	return figures{FsStats: fs.with(fs.used(), metav1.Time{})}, 0, err
+	m.observeDuration("statfs", began)
+	return measurement{FsStats: fs.toFsStats(fs.used(), metav1.Time{})}, 0, err
 }
 
-// driverOf returns what a volume's driver reports. If the condition is abnormal, it
+// driverStats returns what a volume's driver reports. If the condition is abnormal, it
 // records an event each time, as upstream does.
-func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figures, err error) {
+func (m *Meter) driverStats(ctx context.Context, p *v1.Pod, v *v1.Volume) (f measurement, err error) {
 	driver := m.cfg.Driver(p, v.Name)
-	leave, err := m.asking.place(ctx, driver)
+	leave, err := m.driverLimiter.acquire(ctx, driver)
 	if err != nil {
 		return f, err
 	}
@@ -176,7 +176,7 @@ func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figure
 	s, err := m.cfg.Stats(ctx, p, v.Name)
 	leave()
 	if driver != "" {
-		m.took(driver, began)
+		m.observeDuration(driver, began)
 	}
 	if err != nil {
 		return f, err
@@ -194,30 +194,30 @@ func (m *Meter) driverOf(ctx context.Context, p *v1.Pod, v *v1.Volume) (f figure
 	return f, nil
 }
 
-// tree measures a directory with one of the slots.
-func (m *Meter) tree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (f figures, took time.Duration, err error) {
+// measureTree measures a directory with one of the slots.
+func (m *Meter) measureTree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (f measurement, took time.Duration, err error) {
 	took, err = m.withSlot(ctx, func() error {
 		on, err := m.statfs(dir)
 		if err != nil {
 			return err
 		}
 		used, err := takes(ctx)
-		f.FsStats = on.with(used, metav1.Time{})
-		return atLeast(err)
+		f.FsStats = on.toFsStats(used, metav1.Time{})
+		return ignoreIncomplete(err)
 	})
 	return f, took, err
 }
 
 // read measures a container's layer for statistics.
-func (l *layer) read(ctx context.Context) (f figures, took time.Duration, err error) {
+func (l *layer) read(ctx context.Context) (f measurement, took time.Duration, err error) {
 	m := l.meter
 	took, err = m.withSlot(ctx, func() error {
-		used, err := l.used(ctx, unbounded)
-		if err := atLeast(err); err != nil {
+		used, err := l.measure(ctx, unbounded)
+		if err := ignoreIncomplete(err); err != nil {
 			return err
 		}
-		on, err := m.statfs(l.known.On)
-		f.FsStats = on.with(used, metav1.Time{})
+		on, err := m.statfs(l.info.FSPath)
+		f.FsStats = on.toFsStats(used, metav1.Time{})
 		return err
 	})
 	return f, took, err

@@ -166,7 +166,7 @@ func TestAReadingThatFailsIsLeftOut(t *testing.T) {
 		}
 		gone = errors.New("stale file handle")
 		for range 3 {
-			time.Sleep(2 * m.fresh)
+			time.Sleep(2 * m.statsPeriod)
 			if u := used(m.Pods(t.Context(), pods)[0]); len(u) != 0 {
 				t.Errorf("got %v", u)
 			}
@@ -238,7 +238,7 @@ func TestOtherStatisticsWithoutThoseOfVolumes(t *testing.T) {
 		d.used = map[string]int64{logs + "web": 30}
 		d.run("web-1")
 		m := d.stated(fine)
-		m.cfg.Fresh = -1
+		m.cfg.StatsPeriod = -1
 		p := aPod(empty("data", "", ""), claimed("mine", "claim"))
 		p.Status = d.pod.Status
 		got := m.Pods(t.Context(), []*v1.Pod{p})[0]

@@ -9,7 +9,7 @@ import (
 )
 
 // podStats returns the statistics of a pod as far as they are known.
-func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
+func podStats(p *v1.Pod, known map[key]measurement) stats.PodStats {
 	out := stats.PodStats{
 		PodRef:     stats.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
 		Containers: []stats.ContainerStats{},
@@ -23,14 +23,14 @@ func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 		}
 		return nil
 	}
-	for _, c := range running(p) {
+	for _, c := range runningContainers(p) {
 		out.Containers = append(out.Containers, stats.ContainerStats{
-			Name: c.Name, StartTime: c.State.Running.StartedAt, Rootfs: of(layerOf(pod.RuntimeID(c.ContainerID))), Logs: of(logsOf(c.Name)),
+			Name: c.Name, StartTime: c.State.Running.StartedAt, Rootfs: of(layerLabel(pod.RuntimeID(c.ContainerID))), Logs: of(logsLabel(c.Name)),
 		})
 	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if f, ok := known[key{p.UID, volumeOf(v)}]; ok {
+		if f, ok := known[key{p.UID, volumeLabel(v)}]; ok {
 			out.VolumeStats = append(out.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: f.FsStats, PVCRef: claimOf(p, v), VolumeHealthStats: f.health})
 		}
 	}
@@ -38,14 +38,14 @@ func podStats(p *v1.Pod, known map[key]figures) stats.PodStats {
 }
 
 // ephemeralStorage returns the pod's usage of ephemeral storage, as counted for limits.
-func (m *Meter) ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]figures) *stats.FsStats {
-	all := m.lasting(p)
-	for _, c := range running(p) {
-		all = append(all, m.ofRunning(p, c)...)
+func (m *Meter) ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]measurement) *stats.FsStats {
+	all := m.persistentContents(p)
+	for _, c := range runningContainers(p) {
+		all = append(all, m.containerContents(p, c)...)
 	}
 	sum, newest := Amount{}, metav1.Time{}
 	for _, c := range all {
-		if fs, ok := known[key{p.UID, c.what}]; ok {
+		if fs, ok := known[key{p.UID, c.label}]; ok {
 			sum = sum.plus(Amount{int64(*fs.UsedBytes), int64(*fs.InodesUsed)})
 			if newest.Before(&fs.Time) {
 				newest = fs.Time

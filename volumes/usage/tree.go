@@ -16,16 +16,16 @@ import (
 const (
 	// maxDepth bounds the descriptors in use; a container may nest directories deeper.
 	maxDepth = 100
-	// maxShelved bounds the memory for directories deeper than that.
-	maxShelved = 1 << 14
-	batch      = 1024
+	// maxDeferred bounds the memory for directories deeper than that.
+	maxDeferred = 1 << 14
+	batch       = 1024
 )
 
-// errEnough ends a walk once the limit is exceeded.
-var errEnough = errors.New("enough")
+// errLimitReached ends a walk once the limit is exceeded.
+var errLimitReached = errors.New("enough")
 
-// errCut says that a tree has more than the walk counted.
-var errCut = errors.New("the directories are too many and too deep to be counted")
+// errIncomplete says that a tree has more than the walk counted.
+var errIncomplete = errors.New("the directories are too many and too deep to be counted")
 
 // Amount is an amount of disk usage.
 type Amount struct {
@@ -38,28 +38,28 @@ func (a Amount) plus(b Amount) Amount { return Amount{a.Bytes + b.Bytes, a.Inode
 // walk adds up a tree. It opens directories by descriptors, so that it does not follow a
 // link that replaces a directory meanwhile.
 type walk struct {
-	root    int
-	dev     uint64
-	used    Amount
-	shares  float64 // sum of 1/nlink over the names of files with hard links
-	enough  int64   // bytes
-	shelved []*branch
-	shelves int
-	cut     bool // a directory was neither counted nor shelved
+	root        int
+	dev         uint64
+	used        Amount
+	linkShares  float64 // sum of 1/nlink over the names of files with hard links
+	enough      int64   // bytes
+	deferred    []*dirPath
+	maxDeferred int
+	incomplete  bool // a directory was neither counted nor shelved
 }
 
-// branch is the path to a directory.
-type branch struct {
-	above *branch
-	name  string
+// dirPath is the path to a directory.
+type dirPath struct {
+	parent *dirPath
+	name   string
 }
 
 // treeSize returns the usage of a directory and everything below it. It stops once that
-// exceeds enough bytes. The error is errCut if there is more than was counted. Files
+// exceeds enough bytes. The error is errIncomplete if there is more than was counted. Files
 // removed during the walk may not be counted. A missing directory uses nothing. It blocks
 // as long as the disk takes, or until ctx ends.
 func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
-	return treeSizeWithin(ctx, dir, enough, maxShelved)
+	return treeSizeWithin(ctx, dir, enough, maxDeferred)
 }
 
 // treeSizeWithin is treeSize with room for shelves waiting directories at a time.
@@ -77,26 +77,26 @@ func treeSizeWithin(ctx context.Context, dir string, enough int64, shelves int) 
 	if err := unix.Fstat(root, &st); err != nil {
 		return Amount{}, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough, shelves: shelves}
+	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough, maxDeferred: shelves}
 	err = w.directory(ctx, f, nil, 0)
-	for err == nil && len(w.shelved) > 0 {
-		last := len(w.shelved) - 1
-		deep := w.shelved[last]
-		w.shelved = w.shelved[:last]
-		err = w.deep(ctx, deep)
+	for err == nil && len(w.deferred) > 0 {
+		last := len(w.deferred) - 1
+		deep := w.deferred[last]
+		w.deferred = w.deferred[:last]
+		err = w.walkDeferred(ctx, deep)
 	}
 	switch {
-	case errors.Is(err, errEnough):
+	case errors.Is(err, errLimitReached):
 		err = nil
-	case err == nil && w.cut:
-		err = errCut
+	case err == nil && w.incomplete:
+		err = errIncomplete
 	}
-	w.used.Inodes += int64(math.Round(w.shares))
+	w.used.Inodes += int64(math.Round(w.linkShares))
 	return w.used, err
 }
 
 // directory adds the entries of a directory.
-func (w *walk) directory(ctx context.Context, f *os.File, at *branch, depth int) error {
+func (w *walk) directory(ctx context.Context, f *os.File, at *dirPath, depth int) error {
 	for {
 		names, err := f.Readdirnames(batch)
 		for _, name := range names {
@@ -117,7 +117,7 @@ func (w *walk) directory(ctx context.Context, f *os.File, at *branch, depth int)
 
 // entry adds one entry of a directory. A file with hard links counts in equal parts at
 // each name: all are in this volume, because hard links do not cross mounts.
-func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch, depth int) error {
+func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *dirPath, depth int) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
 	if err != nil || st.Dev != w.dev {
@@ -131,22 +131,22 @@ func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch,
 		w.used.Inodes++
 		w.used.Bytes += st.Blocks * 512
 	} else {
-		w.shares += 1 / float64(names)
+		w.linkShares += 1 / float64(names)
 		w.used.Bytes += st.Blocks * 512 / names
 	}
 	if w.used.Bytes > w.enough {
-		return errEnough
+		return errLimitReached
 	}
 	if !isDir {
 		return nil
 	}
-	here := &branch{at, name}
+	here := &dirPath{at, name}
 	if depth >= maxDepth {
-		if len(w.shelved) >= w.shelves {
-			w.cut = true
+		if len(w.deferred) >= w.maxDeferred {
+			w.incomplete = true
 			return nil
 		}
-		w.shelved = append(w.shelved, here)
+		w.deferred = append(w.deferred, here)
 		return nil
 	}
 	child, err := openDir(int(dir.Fd()), name)
@@ -158,10 +158,10 @@ func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *branch,
 	return w.directory(ctx, f, here, depth+1)
 }
 
-// deep adds the entries of a directory that was shelved as too deep.
-func (w *walk) deep(ctx context.Context, at *branch) error {
+// walkDeferred adds the entries of a directory that was shelved as too deep.
+func (w *walk) walkDeferred(ctx context.Context, at *dirPath) error {
 	var names []string
-	for b := at; b != nil; b = b.above {
+	for b := at; b != nil; b = b.parent {
 		names = append(names, b.name)
 	}
 	fd := w.root

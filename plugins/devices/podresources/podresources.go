@@ -42,24 +42,24 @@ type Devices interface {
 	AllocatableDevices() []*api.ContainerDevices
 }
 
-// Claims returns what containers have by ResourceClaims. Its method must not block.
-type Claims interface {
+// ResourceClaims returns what containers have by ResourceClaims. Its method must not block.
+type ResourceClaims interface {
 	Resources(p *v1.Pod, c *v1.Container) []*api.DynamicResource
 }
 
-// NoClaims serves a node without a cluster: there are no ResourceClaims.
-var NoClaims Claims
+// NoResourceClaims serves a node without a cluster: there are no ResourceClaims.
+var NoResourceClaims ResourceClaims
 
 // Config configures a Server. All fields without a default are required.
 type Config struct {
 	// Socket is the path of the socket; its directory is created.
 	Socket string
 	// Pods returns the pods that have not ended. It must not block.
-	Pods    func() []*v1.Pod
-	Devices Devices
-	Claims  Claims // or NoClaims
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+	Pods           func() []*v1.Pod
+	Devices        Devices
+	ResourceClaims ResourceClaims // or NoResourceClaims
+	Log            *slog.Logger
+	Metrics        prometheus.Registerer
 }
 
 // Server serves the API. Create it with New.
@@ -84,7 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	server := grpc.NewServer(append(unixserver.Options(), grpc.UnaryInterceptor(s.limited))...)
+	server := grpc.NewServer(append(unixserver.ServerOptions(), grpc.UnaryInterceptor(s.rateLimited))...)
 	api.RegisterPodResourcesListerServer(server, s)
 	alpha.RegisterPodResourcesListerServer(server, alphaServer{s: s})
 	var ended sync.WaitGroup
@@ -99,8 +99,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// limited is a grpc.UnaryServerInterceptor.
-func (s *Server) limited(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+// rateLimited is a grpc.UnaryServerInterceptor.
+func (s *Server) rateLimited(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if !s.limit.Allow() {
 		return nil, grpcstatus.Error(codes.ResourceExhausted, "rejected by rate limit")
 	}
@@ -112,7 +112,7 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 	s.metrics.count(s.metrics.list)
 	r := &api.ListPodResourcesResponse{}
 	for _, p := range s.pods() {
-		r.PodResources = append(r.PodResources, s.of(p))
+		r.PodResources = append(r.PodResources, s.podResources(p))
 	}
 	return r, nil
 }
@@ -122,7 +122,7 @@ func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.Get
 	s.metrics.count(s.metrics.get)
 	for _, p := range s.pods() {
 		if p.Namespace == q.GetPodNamespace() && p.Name == q.GetPodName() {
-			return &api.GetPodResourcesResponse{PodResources: s.of(p)}, nil
+			return &api.GetPodResourcesResponse{PodResources: s.podResources(p)}, nil
 		}
 	}
 	s.metrics.getErrors.WithLabelValues(version).Inc()
@@ -144,15 +144,15 @@ func (s *Server) pods() []*v1.Pod {
 	return all
 }
 
-// of returns a pod's containers, except those that have run before the others: others may
+// podResources returns a pod's containers, except those that have run before the others: others may
 // have their devices now.
-func (s *Server) of(p *v1.Pod) *api.PodResources {
+func (s *Server) podResources(p *v1.Pod) *api.PodResources {
 	r := &api.PodResources{Name: p.Name, Namespace: p.Namespace}
 	for c, kind := range pod.ContainerSpecs(&p.Spec) {
 		if kind == pod.RegularContainer || kind == pod.SidecarContainer {
 			one := &api.ContainerResources{Name: c.Name, Devices: s.cfg.Devices.ContainerDevices(p.UID, c.Name)}
-			if s.cfg.Claims != NoClaims {
-				one.DynamicResources = s.cfg.Claims.Resources(p, c)
+			if s.cfg.ResourceClaims != NoResourceClaims {
+				one.DynamicResources = s.cfg.ResourceClaims.Resources(p, c)
 			}
 			r.Containers = append(r.Containers, one)
 		}

@@ -63,7 +63,7 @@ func serve(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &rig{socket: filepath.Join(dir, "pod-resources", "kubelet.sock"), metrics: prometheus.NewRegistry()}
-	s := New(Config{Socket: r.socket, Pods: func() []*v1.Pod { return []*v1.Pod{aPod("web"), aPod("db")} }, Devices: all{}, Claims: all{}, Log: slog.New(slog.DiscardHandler), Metrics: r.metrics})
+	s := New(Config{Socket: r.socket, Pods: func() []*v1.Pod { return []*v1.Pod{aPod("web"), aPod("db")} }, Devices: all{}, ResourceClaims: all{}, Log: slog.New(slog.DiscardHandler), Metrics: r.metrics})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Run(ctx) }()
@@ -139,7 +139,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	s.limit.SetLimit(0)
 	refused := 0
 	for range 30 {
-		_, err := s.limited(t.Context(), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+		_, err := s.rateLimited(t.Context(), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
 		if status.Code(err) == codes.ResourceExhausted && status.Convert(err).Message() == "rejected by rate limit" {
 			refused++
 		}

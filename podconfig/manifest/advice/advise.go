@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// advise returns a remedy for those of the apiserver's errors that do not suggest
+// validationHint returns a remedy for those of the apiserver's errors that do not suggest
 // one; "" for the rest.
-func advise(e *field.Error, p *v1.Pod) string {
-	path, value := withoutIndexes(e.Field), value(e)
+func validationHint(e *field.Error, p *v1.Pod) string {
+	path, value := withoutIndexes(e.Field), badValueText(e)
 	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
 	switch {
 	case strings.Contains(e.Detail, "init containers without restartPolicy=Always"):
@@ -51,8 +51,8 @@ func advise(e *field.Error, p *v1.Pod) string {
 	return ""
 }
 
-// value is the invalid value if it is a string, or points to one; else "".
-func value(e *field.Error) string {
+// badValueText is the invalid value if it is a string, or points to one; else "".
+func badValueText(e *field.Error) string {
 	if v := reflect.ValueOf(e.BadValue); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.String {
 		return v.Elem().String()
 	}

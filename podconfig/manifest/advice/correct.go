@@ -20,27 +20,27 @@ import (
 // mends it, if that is known.
 func (f Fault) corrected(e *field.Error, p *v1.Pod, root *yaml.Node) Fault {
 	last := withoutIndexes(e.Field[strings.LastIndexByte(e.Field, '.')+1:])
-	value := value(e)
+	value := badValueText(e)
 	switch {
 	case last == "mode" || last == "defaultMode":
-		return f.instead(modeMeant(e.BadValue), root, e.Field)
+		return f.withValue(suggestMode(e.BadValue), root, e.Field)
 	case e.Type == field.ErrorTypeNotSupported:
-		return f.instead(didYouMean(suggest.Name(value, quoted(e.Detail))), root, e.Field)
+		return f.withValue(didYouMean(suggest.Closest(value, quoted(e.Detail))), root, e.Field)
 	case e.Type == field.ErrorTypeNotFound && strings.Contains(e.Field, ".volumeMounts["):
-		return f.instead(didYouMean(suggest.Name(value, volumeNames(p))), root, e.Field)
+		return f.withValue(didYouMean(suggest.Closest(value, volumeNames(p))), root, e.Field)
 	case isNameError(e) && strings.HasPrefix(e.Field, "spec.volumes["):
-		if m := nameMeant(value); m.value != "" {
+		if m := suggestName(value); m.value != "" {
 			f.Hint = fmt.Sprintf("for example %q, in its volumeMounts as well", m.value)
 		}
 		return f
 	case isNameError(e):
-		return f.instead(nameMeant(value), root, e.Field)
+		return f.withValue(suggestName(value), root, e.Field)
 	case last == "image" && strings.Contains(e.Detail, "whitespace"):
-		return f.instead(meant{value: strings.TrimSpace(value), words: "remove the whitespace around the image name: %s"}, root, e.Field)
+		return f.withValue(suggestion{value: strings.TrimSpace(value), format: "remove the whitespace around the image name: %s"}, root, e.Field)
 	case e.Type == field.ErrorTypeRequired && strings.HasSuffix(e.Field, ".containerPort"):
 		return f.withPort(root, strings.TrimSuffix(e.Field, ".containerPort"))
 	case e.Type == field.ErrorTypeRequired && withoutIndexes(e.Field) == "spec.volumes.name":
-		return f.withName(NameOfNameless(p), root, strings.TrimSuffix(e.Field, ".name"))
+		return f.withName(NamelessVolumeName(p), root, strings.TrimSuffix(e.Field, ".name"))
 	case strings.HasSuffix(e.Field, "resources.requests") && strings.Contains(e.Detail, "memory limit"):
 		return f.withUnit(root, strings.TrimSuffix(e.Field, "requests")+"limits[memory]")
 	case last == "procMount":
@@ -55,26 +55,26 @@ func isNameError(e *field.Error) bool {
 	return e.Type == field.ErrorTypeInvalid && !strings.Contains(e.Field, ".env[") && (last == "name" || last == "namespace" || last == "hostname")
 }
 
-// modeMeant is for modes that were meant to be octal.
-func modeMeant(bad any) meant {
+// suggestMode is for modes that were meant to be octal.
+func suggestMode(bad any) suggestion {
 	v := reflect.ValueOf(bad)
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
 	if !v.CanInt() {
-		return meant{}
+		return suggestion{}
 	}
 	text := strconv.FormatInt(v.Int(), 10)
 	if n, err := strconv.ParseInt(text, 8, 64); err != nil || n < 0 || n > 0o777 {
-		return meant{}
+		return suggestion{}
 	}
-	return meant{value: "0" + text, words: "write it with a zero before it, as it is octal: %s", bare: true}
+	return suggestion{value: "0" + text, format: "write it with a zero before it, as it is octal: %s", unquoted: true}
 }
 
-// nameMeant proposes a valid name.
-func nameMeant(name string) meant {
+// suggestName proposes a valid name.
+func suggestName(name string) suggestion {
 	if isPlaceholder(name) {
-		return meant{}
+		return suggestion{}
 	}
 	const longest = 63
 	proposal := strings.Trim(strings.Map(func(r rune) rune {
@@ -90,24 +90,24 @@ func nameMeant(name string) meant {
 		proposal = strings.TrimRight(proposal[:20], "-")
 	}
 	if proposal == "" || proposal == name {
-		return meant{}
+		return suggestion{}
 	}
-	return meant{value: proposal, words: `for example "%s"`}
+	return suggestion{value: proposal, format: `for example "%s"`}
 }
 
 // withPort is the fault of a port that has a hostPort only.
 func (f Fault) withPort(root *yaml.Node, path string) Fault {
-	_, object := strictyaml.At(root, path)
-	key, port := strictyaml.At(root, path+".hostPort")
+	_, object := strictyaml.LookupPath(root, path)
+	key, port := strictyaml.LookupPath(root, path+".hostPort")
 	if key == nil || port.Kind != yaml.ScalarNode {
 		return f
 	}
-	return f.by(beside(object, key, "containerPort: "+port.Value, "write %s, the port that the program listens on"))
+	return f.withEdit(insertBefore(object, key, "containerPort: "+port.Value, "write %s, the port that the program listens on"))
 }
 
 // withUnit is the fault of a request that exceeds a limit in thousandths of a byte.
 func (f Fault) withUnit(root *yaml.Node, path string) Fault {
-	_, n := strictyaml.At(root, path)
+	_, n := strictyaml.LookupPath(root, path)
 	if n == nil || n.Kind != yaml.ScalarNode {
 		return f
 	}
@@ -116,21 +116,21 @@ func (f Fault) withUnit(root *yaml.Node, path string) Fault {
 		return f
 	}
 	f.Line = n.Line
-	return f.by(replace(n, number+"Mi", "the limit is in thousandths of a byte: did you mean %s?"))
+	return f.withEdit(replace(n, number+"Mi", "the limit is in thousandths of a byte: did you mean %s?"))
 }
 
 // withName is the fault of a volume without a name that a container mounts.
 func (f Fault) withName(name string, root *yaml.Node, path string) Fault {
-	_, object := strictyaml.At(root, path)
+	_, object := strictyaml.LookupPath(root, path)
 	if name == "" || object == nil || object.Kind != yaml.MappingNode || len(object.Content) == 0 {
 		return f
 	}
-	return f.by(beside(object, object.Content[0], "name: "+name, "write %s, by which a container mounts it"))
+	return f.withEdit(insertBefore(object, object.Content[0], "name: "+name, "write %s, by which a container mounts it"))
 }
 
-// NameOfNameless is the name by which containers mount the one volume without a name; ""
+// NamelessVolumeName is the name by which containers mount the one volume without a name; ""
 // unless one volume has no name, and one name no volume.
-func NameOfNameless(p *v1.Pod) string {
+func NamelessVolumeName(p *v1.Pod) string {
 	names := volumeNames(p)
 	if len(names) != len(p.Spec.Volumes)-1 {
 		return ""
@@ -155,22 +155,22 @@ func NameOfNameless(p *v1.Pod) string {
 // writes it.
 func (f Fault) withoutProcMount(p *v1.Pod, root *yaml.Node, path string) Fault {
 	privileged := false
-	for at, c := range pod.ContainerFields(&p.Spec) {
+	for at, c := range pod.ContainerPaths(&p.Spec) {
 		if own := c.SecurityContext; own != nil && at+".securityContext.procMount" == path {
 			privileged = own.Privileged != nil && *own.Privileged
 		}
 	}
-	_, object := strictyaml.At(root, strings.TrimSuffix(path, ".procMount"))
-	key, n := strictyaml.At(root, path)
+	_, object := strictyaml.LookupPath(root, strings.TrimSuffix(path, ".procMount"))
+	key, n := strictyaml.LookupPath(root, path)
 	if !privileged || key == nil || n.Kind != yaml.ScalarNode {
 		return f
 	}
-	return f.by(withoutField(object, key, n, "remove procMount: a privileged container sees all of /proc without it"))
+	return f.withEdit(withoutField(object, key, n, "remove procMount: a privileged container sees all of /proc without it"))
 }
 
 // withoutField is an edit that removes a field whose value is on its line.
 func withoutField(object, key, n *yaml.Node, words string) Edit {
-	e := Edit{Old: fmt.Sprintf("%s: %s", key.Value, replaceBare(n, "", "").Old), words: words}.at(key)
+	e := Edit{Old: fmt.Sprintf("%s: %s", key.Value, replaceQuoted(n, "", "").Old), hintFormat: words}.at(key)
 	if object.Style&yaml.FlowStyle == 0 || len(object.Content) == 2 {
 		return e
 	}

@@ -10,7 +10,7 @@ import (
 
 // Describe describes a value as a person sees it.
 func Describe(n *yaml.Node) string {
-	switch form := Form(n); form {
+	switch form := DescribeType(n); form {
 	case "a number":
 		return "the number " + n.Value
 	case "a boolean":
@@ -22,8 +22,8 @@ func Describe(n *yaml.Node) string {
 	}
 }
 
-// Form is Describe without the value.
-func Form(n *yaml.Node) string {
+// DescribeType is Describe without the value.
+func DescribeType(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "an object"

@@ -5,7 +5,7 @@
 //	Leftovers      what other tools and editors left in it, which causes the rest
 //	CheckHeader    a kind that podd does not run
 //	Field          a field that cannot be decoded
-//	Invalid        a verdict of upstream's validation (InvalidObject)
+//	Invalid        a verdict of upstream's validation (ObjectValidationFault)
 //	Doubts         a valid pod that its writer probably did not mean
 //
 // Each returns a Fault: a sentence, a hint and, where the hint is a change of one line,

@@ -15,22 +15,22 @@ type Edit struct {
 	// both are from 1, and column is 0 for a line as a whole.
 	Line, Column int
 	Old, New     string
-	// words are the hint, with %s for new.
-	words string
+	// hintFormat are the hint, with %s for new.
+	hintFormat string
 }
 
 func (e *Edit) hint() string {
-	return strings.ReplaceAll(e.words, "%s", Shorten(strings.TrimSpace(e.New)))
+	return strings.ReplaceAll(e.hintFormat, "%s", Shorten(strings.TrimSpace(e.New)))
 }
 
-// by is the fault with a hint that is worded from an edit.
-func (f Fault) by(e Edit) Fault {
+// withEdit is the fault with a hint that is worded from an edit.
+func (f Fault) withEdit(e Edit) Fault {
 	f.Edit, f.Hint = &e, e.hint()
 	return f
 }
 
-// Below is the edit of a text that has the chunk behind so many lines.
-func (e *Edit) Below(lines int) *Edit {
+// Shifted is the edit of a text that has the chunk behind so many lines.
+func (e *Edit) Shifted(lines int) *Edit {
 	if e == nil {
 		return nil
 	}
@@ -47,11 +47,11 @@ func (e Edit) at(n *yaml.Node) Edit {
 
 // replace is an edit of a scalar; quotes around it stay.
 func replace(n *yaml.Node, with, words string) Edit {
-	return Edit{Old: n.Value, New: with, words: words}.at(n)
+	return Edit{Old: n.Value, New: with, hintFormat: words}.at(n)
 }
 
-// replaceBare is replace with the quotes.
-func replaceBare(n *yaml.Node, with, words string) Edit {
+// replaceQuoted is replace with the quotes.
+func replaceQuoted(n *yaml.Node, with, words string) Edit {
 	e := replace(n, with, words)
 	switch {
 	case n.Style&yaml.DoubleQuotedStyle != 0:
@@ -62,70 +62,70 @@ func replaceBare(n *yaml.Node, with, words string) Edit {
 	return e
 }
 
-// meant is the value that a hint proposes for a field, and the words for it.
-type meant struct {
-	value, words string
-	// of makes the value of what is written, where that decides ("" for no proposal); or
+// suggestion is the value that a hint proposes for a field, and the words for it.
+type suggestion struct {
+	value, format string
+	// compute makes the value of what is written, where that decides ("" for no proposal); or
 	// it is nil.
-	of func(written string) string
-	// bare: the value is written without the quotes that there may be.
-	bare bool
+	compute func(written string) string
+	// unquoted: the value is written without the quotes that there may be.
+	unquoted bool
 }
 
 // edit is the edit of a scalar that makes it what was meant.
-func (m meant) edit(n *yaml.Node) Edit {
-	if m.of != nil {
-		m.value = m.of(n.Value)
+func (m suggestion) edit(n *yaml.Node) Edit {
+	if m.compute != nil {
+		m.value = m.compute(n.Value)
 	}
-	if m.bare {
-		return replaceBare(n, m.value, m.words)
+	if m.unquoted {
+		return replaceQuoted(n, m.value, m.format)
 	}
-	return replace(n, m.value, m.words)
+	return replace(n, m.value, m.format)
 }
 
 // didYouMean asks whether a name was meant; the zero meant for none.
-func didYouMean(name string) meant {
+func didYouMean(name string) suggestion {
 	if name == "" {
-		return meant{}
+		return suggestion{}
 	}
-	return meant{value: name, words: `did you mean "%s"?`}
+	return suggestion{value: name, format: `did you mean "%s"?`}
 }
 
-// instead is the fault with a hint that proposes another value for the scalar at a path.
-func (f Fault) instead(m meant, root *yaml.Node, path string) Fault {
-	if m.words == "" {
+// withValue is the fault with a hint that proposes another value for the scalar at a path.
+func (f Fault) withValue(m suggestion, root *yaml.Node, path string) Fault {
+	if m.format == "" {
 		return f
 	}
-	_, n := strictyaml.At(root, path)
-	return f.proposing(m, n)
+	_, n := strictyaml.LookupPath(root, path)
+	return f.withSuggestion(m, n)
 }
 
-// renamed is the fault with a hint that proposes another name for the field at a path.
-func (f Fault) renamed(m meant, root *yaml.Node, path string) Fault {
-	if m.words == "" {
+// withNewName is the fault with a hint that proposes another name for the field at a path.
+func (f Fault) withNewName(m suggestion, root *yaml.Node, path string) Fault {
+	if m.format == "" {
 		return f
 	}
-	key, _ := strictyaml.At(root, path)
-	return f.proposing(m, key)
+	key, _ := strictyaml.LookupPath(root, path)
+	return f.withSuggestion(m, key)
 }
 
-// proposing is the fault with a hint that proposes another text for a node, which may be
+// withSuggestion is the fault with a hint that proposes another text for a node, which may be
 // nil.
-func (f Fault) proposing(m meant, n *yaml.Node) Fault {
+func (f Fault) withSuggestion(m suggestion, n *yaml.Node) Fault {
 	if n == nil || n.Kind != yaml.ScalarNode {
-		f.Hint = (&Edit{New: m.value, words: m.words}).hint()
+		f.Hint = (&Edit{New: m.value, hintFormat: m.format}).hint()
 	} else if e := m.edit(n); e.New != "" {
-		return f.by(e)
+		return f.withEdit(e)
 	}
 	return f
 }
 
-// beside is an edit that writes a field before another one of the same object, on its
+// insertBefore is an edit that writes a field before another one of the same object, on its
 // line in brackets and above it otherwise.
-func beside(object, key *yaml.Node, field, words string) Edit {
+func insertBefore(object, key *yaml.Node, field, words string) Edit {
 	between := ", "
 	if object.Style&yaml.FlowStyle == 0 {
 		between = "\n" + strings.Repeat(" ", max(key.Column-1, 0))
 	}
-	return Edit{Old: key.Value, New: field + between + key.Value, words: strings.ReplaceAll(words, "%s", Shorten(field))}.at(key)
+	return Edit{Old: key.Value, New: field + between + key.Value, hintFormat: strings.ReplaceAll(words, "%s", Shorten(field))}.at(key)
 }

@@ -31,16 +31,16 @@ func explainYAML(err error, text []byte) Fault {
 		f.Line = tab
 		f.Message = "the line is indented with a tab, which YAML does not allow"
 		f.Hint = "use spaces (two per level)"
-	case l.slip != nil:
-		f.Line, f.Message, f.Hint = l.slip.begin, notYAML+l.slip.message(), l.slip.hint()
+	case l.misquoted != nil:
+		f.Line, f.Message, f.Hint = l.misquoted.begin, notYAML+l.misquoted.message(), l.misquoted.hint()
 	case kind == yamlNoAnchor:
 		name := strings.Trim(strings.Fields(m[2])[2], "'")
 		f.Line = l.lineOf("*" + name)
 		f.Message = fmt.Sprintf("*%s is an alias, and no line above has its anchor &%s", Shorten(name), Shorten(name))
 		f.Hint = "a string that begins with * must be quoted; an alias needs its anchor earlier in the same document"
-		f.Plain, f.PlainHint = "there is an alias, and no line above has its anchor", f.Hint
+		f.MaskedMessage, f.MaskedHint = "there is an alias, and no line above has its anchor", f.Hint
 	case kind == yamlPanic:
-		f.Plain = notYAML + strictyaml.GaveUp
+		f.MaskedMessage = notYAML + strictyaml.ParserPanic
 	default:
 		f.explain(kind, text)
 	}

@@ -8,14 +8,14 @@ type Fault struct {
 	Line          int
 	Field         string
 	Message, Hint string
-	// Plain and PlainHint replace them if the text may be confidential; "" if they
+	// MaskedMessage and MaskedHint replace them if the text may be confidential; "" if they
 	// show nothing of it.
-	Plain, PlainHint string
-	// Second is another line that the message refers to; 0 for none.
-	Second int
+	MaskedMessage, MaskedHint string
+	// OtherLine is another line that the message refers to; 0 for none.
+	OtherLine int
 	// Edit is the change that Hint asks for; nil where it is not one of the text, or
 	// leaves a choice.
 	Edit *Edit
-	// Bound: the text exceeds the bounds, so no other fault is searched for in it.
-	Bound bool
+	// ExceedsBounds: the text exceeds the bounds, so no other fault is searched for in it.
+	ExceedsBounds bool
 }

@@ -14,15 +14,15 @@ import (
 	"podd/internal/strictyaml"
 )
 
-// Field is the fault of a decoder's error in an object of that kind, "" if the kind is not
+// DecodeFault is the fault of a decoder's error in an object of that kind, "" if the kind is not
 // known; without a message for one that only follows from another.
-func Field(e *strictyaml.Error, kind string) Fault {
+func DecodeFault(e *strictyaml.Error, kind string) Fault {
 	f := fieldFault(e, kind)
 	if kind == pod.KindSecret {
 		f = redact(f)
 	}
 	if kind != "" {
-		f.Plain = ""
+		f.MaskedMessage = ""
 	}
 	return f
 }
@@ -30,27 +30,27 @@ func Field(e *strictyaml.Error, kind string) Fault {
 func fieldFault(e *strictyaml.Error, kind string) Fault {
 	f := Fault{Line: e.Node.Line, Field: e.Path}
 	switch e.Kind {
-	case strictyaml.Unknown:
+	case strictyaml.UnknownField:
 		return (&unknownField{Error: e, name: strictyaml.Resolve(e.Node).Value, kind: kind}).fault(f)
-	case strictyaml.Duplicate:
+	case strictyaml.DuplicateField:
 		return f.duplicate(e)
-	case strictyaml.Mistyped:
+	case strictyaml.WrongType:
 		return mistyped(e, kind)
 	case strictyaml.BadKey:
 		f.Message = "the key " + Shorten(e.Node.Value) + " is " + whatItIs(e.Node) + " to Kubernetes"
-		return f.by(replace(e.Node, strconv.Quote(e.Node.Value), "put it in quotes: %s"))
+		return f.withEdit(replace(e.Node, strconv.Quote(e.Node.Value), "put it in quotes: %s"))
 	case strictyaml.BadName:
-		f.Message = "a field name must be a string, not " + Form(e.Value)
+		f.Message = "a field name must be a string, not " + DescribeType(e.Value)
 		f.Hint = `is a template placeholder such as {{ … }} left in the file? Put it into quotes or fill it in`
 	case strictyaml.BadMerge:
 		const want = "<< takes an object (or a list of them), not "
-		f.Message, f.Plain = want+Describe(e.Value), want+Form(e.Value)
+		f.Message, f.MaskedMessage = want+Describe(e.Value), want+DescribeType(e.Value)
 	case strictyaml.TooLarge:
 		what, hint := "pod", "a Pod has a few dozen containers, variables and mounts; "
 		if kind != "Pod" {
 			what, hint = kind, "the values of a ConfigMap or Secret may have 1 MiB; "
 		}
-		f.Message = "the " + what + " exceeds the limit of " + bytesize.Mebibytes(int64(e.Most)) + " of memory here"
+		f.Message = "the " + what + " exceeds the limit of " + bytesize.Mebibytes(int64(e.Limit)) + " of memory here"
 		f.Hint = hint + rightFile
 	}
 	return f
@@ -78,13 +78,13 @@ func (f Fault) duplicate(e *strictyaml.Error) Fault {
 	begins := missingDashes(e)
 	switch {
 	case slices.Contains(begins, e.Node):
-		f.Second = e.Object.Content[0].Line
+		f.OtherLine = e.Object.Content[0].Line
 		f.Message = fmt.Sprintf("the field %q is here again: another entry of the list begins on this line, and its dash is missing", Shorten(key.Value))
-		return f.by(Edit{Line: key.Line, Column: key.Column - len(dash), Old: "  " + key.Value, New: dash + key.Value, words: `write "%s", with the dash two columns to the left`})
+		return f.withEdit(Edit{Line: key.Line, Column: key.Column - len(dash), Old: "  " + key.Value, New: dash + key.Value, hintFormat: `write "%s", with the dash two columns to the left`})
 	case len(begins) > 0 && f.Line >= begins[0].Line:
 		return Fault{}
 	}
-	f.Message, f.Second = fmt.Sprintf("duplicate field %q", Shorten(key.Value)), e.First.Line
+	f.Message, f.OtherLine = fmt.Sprintf("duplicate field %q", Shorten(key.Value)), e.First.Line
 	f.Hint = "only one of them takes effect; remove the other"
 	return f
 }
@@ -94,7 +94,7 @@ func (f Fault) duplicate(e *strictyaml.Error) Fault {
 // follows it makes another entry of the same kind.
 func missingDashes(e *strictyaml.Error) (begins []*yaml.Node) {
 	n := e.Object
-	if n == nil || !strings.HasSuffix(e.In, "]") || e.Type.Kind() != reflect.Struct || n.Style&yaml.FlowStyle != 0 || n.Content[0].Column <= len(dash) {
+	if n == nil || !strings.HasSuffix(e.ObjectPath, "]") || e.Type.Kind() != reflect.Struct || n.Style&yaml.FlowStyle != 0 || n.Content[0].Column <= len(dash) {
 		return nil
 	}
 	var entries [][]string

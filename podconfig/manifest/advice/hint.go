@@ -31,9 +31,9 @@ func withoutIndexes(path string) string {
 	return b.String()
 }
 
-// homes maps each field name of a Pod to the objects that have it, the shallowest
+// fieldOwners maps each field name of a Pod to the objects that have it, the shallowest
 // first.
-var homes = sync.OnceValue(func() map[string][]string {
+var fieldOwners = sync.OnceValue(func() map[string][]string {
 	out := map[string][]string{}
 	type level struct {
 		t     reflect.Type
@@ -56,7 +56,7 @@ var homes = sync.OnceValue(func() map[string][]string {
 				ft = ft.Elem()
 			}
 			// Regular containers are the usual case; the others have the same fields.
-			if l.depth < deepest && ft.Kind() == reflect.Struct && !strictyaml.IsCustom(ft) &&
+			if l.depth < deepest && ft.Kind() == reflect.Struct && !strictyaml.HasUnmarshaler(ft) &&
 				name != "initContainers" && name != "ephemeralContainers" && name != "managedFields" {
 				queue = append(queue, level{ft, at, l.depth + 1})
 			}
@@ -65,10 +65,10 @@ var homes = sync.OnceValue(func() map[string][]string {
 	return out
 })
 
-// homeOf returns the object that a misplaced field most likely belongs to: one within
+// fieldOwner returns the object that a misplaced field most likely belongs to: one within
 // the object where it was found, a container, or the shallowest.
-func homeOf(name, path string) string {
-	all := homes()[name]
+func fieldOwner(name, path string) string {
+	all := fieldOwners()[name]
 	within := func(h string) bool {
 		return strings.HasPrefix(strings.ReplaceAll(h, "[]", ""), path+".")
 	}
@@ -88,16 +88,16 @@ func homeOf(name, path string) string {
 	return all[0]
 }
 
-// entryMeant is for a list's entry that is written as one string, as in docker-compose.
-func entryMeant(value, path string) (m meant, hint string) {
+// suggestEntry is for a list's entry that is written as one string, as in docker-compose.
+func suggestEntry(value, path string) (m suggestion, hint string) {
 	list := path[strings.LastIndexByte(path, '.')+1:]
 	name, rest, cut := strings.Cut(value, "=")
-	m.words, m.bare = "write %s", true
+	m.format, m.unquoted = "write %s", true
 	switch {
 	case strings.HasPrefix(list, "env[") && cut:
 		m.value = fmt.Sprintf("{name: %s, value: %q}", name, rest)
 	case strings.HasPrefix(list, "envFrom["):
-		return meant{}, fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", Shorten(value), Shorten(value))
+		return suggestion{}, fmt.Sprintf("write - configMapRef: {name: %s} or - secretRef: {name: %s}", Shorten(value), Shorten(value))
 	case strings.HasPrefix(list, "items[") && strings.HasPrefix(path, "spec.volumes["):
 		m.value = fmt.Sprintf("{key: %s, path: %s}", value, value)
 	case strings.HasPrefix(list, "imagePullSecrets["):
@@ -108,30 +108,30 @@ func entryMeant(value, path string) (m meant, hint string) {
 			m.value = fmt.Sprintf("{containerPort: %s, hostPort: %s}", port, host)
 		}
 	default:
-		return meant{}, ""
+		return suggestion{}, ""
 	}
 	return m, ""
 }
 
-// quantityMeant recognises the usual mistakes in a quantity; the zero meant for others.
-func quantityMeant(s string) meant {
+// suggestQuantity recognises the usual mistakes in a quantity; the zero meant for others.
+func suggestQuantity(s string) suggestion {
 	number := strings.TrimRightFunc(s, func(r rune) bool { return unicode.IsLetter(r) || r == ' ' })
 	unit := strings.TrimSpace(s[len(number):])
 	units := []string{"Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "M", "G", "T", "P", "E", "m"}
 	if number == "" || strings.TrimFunc(number, func(r rune) bool { return unicode.IsDigit(r) || r == '.' }) != "" {
-		return meant{}
+		return suggestion{}
 	}
-	m := meant{words: "did you mean %s?"}
+	m := suggestion{format: "did you mean %s?"}
 	switch u := strings.ToLower(unit); {
 	case slices.Contains(units, unit) && strings.Contains(s, " "):
-		m = meant{value: number + unit, words: "write it without the space: %s"}
+		m = suggestion{value: number + unit, format: "write it without the space: %s"}
 	case strings.HasPrefix(u, "k") && len(u) <= 3:
 		m.value = number + "Ki"
 	case strings.HasPrefix(u, "m") && len(u) <= 3 && len(u) > 1, strings.HasPrefix(u, "g") && len(u) <= 3, strings.HasPrefix(u, "t") && len(u) <= 3:
 		m.value = number + strings.ToUpper(u[:1]) + "i"
 	}
 	if _, err := resource.ParseQuantity(m.value); err != nil { // 1.2.3Mi is wrong before its unit
-		return meant{}
+		return suggestion{}
 	}
 	return m
 }

@@ -38,14 +38,14 @@ func TestSleepOfAHook(t *testing.T) {
 	}
 }
 
-// TestErrorsOfAnnotationsNameThem: annotationDoubts takes the name from the text.
+// TestErrorsOfAnnotationsNameThem: annotationWarnings takes the name from the text.
 func TestErrorsOfAnnotationsNameThem(t *testing.T) {
 	p := &v1.Pod{}
 	p.Annotations = map[string]string{}
 	for _, key := range ownAnnotations {
 		p.Annotations[key] = "rubbish: x"
 	}
-	all := annotationDoubts(p)
+	all := annotationWarnings(p)
 	if len(all) != len(ownAnnotations) {
 		t.Fatalf("got %+v, want a doubt of each", all)
 	}
@@ -55,7 +55,7 @@ func TestErrorsOfAnnotationsNameThem(t *testing.T) {
 		}
 	}
 	p.Annotations = map[string]string{pod.AnnotationStartTime: "x", "example.com/podd": "x"}
-	if all := annotationDoubts(p); len(all) != 0 {
+	if all := annotationWarnings(p); len(all) != 0 {
 		t.Errorf("annotations of others, or written by podd itself: got %+v", all)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"podd/internal/strictyaml"
 )
 
-// Invalid is one of the apiserver's errors about a pod, with its line and a remedy.
-func Invalid(e *field.Error, p *v1.Pod, text *strictyaml.Decoded) Fault {
+// ValidationFault is one of the apiserver's errors about a pod, with its line and a remedy.
+func ValidationFault(e *field.Error, p *v1.Pod, text *strictyaml.Decoded) Fault {
 	if _, written := text.Lines[e.Field]; e.Field == "spec.nodeName" && e.Type == field.ErrorTypeForbidden && len(p.Spec.SchedulingGates) > 0 {
 		const gates = "spec.schedulingGates"
 		f := Fault{Line: text.Line(gates), Field: gates, Hint: "remove them",
@@ -23,7 +23,7 @@ func Invalid(e *field.Error, p *v1.Pod, text *strictyaml.Decoded) Fault {
 		}
 		return f
 	}
-	f := Fault{Line: text.Line(exact(e, p)), Field: e.Field, Message: verdict(e), Hint: advise(e, p)}
+	f := Fault{Line: text.Line(exact(e, p)), Field: e.Field, Message: validationMessage(e), Hint: validationHint(e, p)}
 	return f.corrected(e, p, text.Root)
 }
 
@@ -39,23 +39,23 @@ func exact(e *field.Error, p *v1.Pod) string {
 	return e.Field
 }
 
-// InvalidObject is one of the apiserver's errors about an object of that kind; at is
+// ObjectValidationFault is one of the apiserver's errors about an object of that kind; at is
 // the path of its field in the text.
-func InvalidObject(e *field.Error, kind, at string, text *strictyaml.Decoded) Fault {
-	f := Fault{Line: text.Line(at), Field: at, Message: verdict(e), Hint: adviseObject(e, kind)}
+func ObjectValidationFault(e *field.Error, kind, at string, text *strictyaml.Decoded) Fault {
+	f := Fault{Line: text.Line(at), Field: at, Message: validationMessage(e), Hint: objectHint(e, kind)}
 	if e.Field == "metadata.name" || e.Field == "metadata.namespace" {
-		f = f.instead(nameMeant(BadText(e)), text.Root, e.Field)
+		f = f.withValue(suggestName(BadText(e)), text.Root, e.Field)
 	}
 	if kind == pod.KindSecret {
-		f.Plain, f.PlainHint = plainVerdict(e), f.Hint
+		f.MaskedMessage, f.MaskedHint = maskedMessage(e), f.Hint
 		f = redact(f)
 	}
 	return f
 }
 
-// verdict is the apiserver's message, without the dump of a whole object that some of
+// validationMessage is the apiserver's message, without the dump of a whole object that some of
 // them show as the invalid value, and of bounded length.
-func verdict(e *field.Error) string {
+func validationMessage(e *field.Error) string {
 	short := *e
 	switch v := e.BadValue.(type) {
 	case string:
@@ -67,7 +67,7 @@ func verdict(e *field.Error) string {
 		short.BadValue = Shorten(v.String())
 		return short.ErrorBody()
 	}
-	if text := value(e); text != "" && e.Type == field.ErrorTypeNotSupported {
+	if text := badValueText(e); text != "" && e.Type == field.ErrorTypeNotSupported {
 		if short.BadValue = Shorten(text); len(e.Detail) > 500 {
 			short.Detail = "" // of a list that long advise names the nearest
 		}
@@ -83,16 +83,16 @@ func verdict(e *field.Error) string {
 	return e.Type.String() + ": " + e.Detail
 }
 
-// plainVerdict is the apiserver's sentence on a Secret: with names, types and
+// maskedMessage is the apiserver's sentence on a Secret: with names, types and
 // keys, and without any other value.
-func plainVerdict(e *field.Error) string {
+func maskedMessage(e *field.Error) string {
 	key := strings.HasPrefix(e.Field, "data[") && "data["+BadText(e)+"]" == e.Field
 	if key || e.Field == "metadata.name" || e.Field == "metadata.namespace" {
-		return verdict(e)
+		return validationMessage(e)
 	}
 	switch {
 	case e.Type == field.ErrorTypeRequired, e.Type == field.ErrorTypeTooLong:
-		return verdict(e) // which shows no value
+		return validationMessage(e) // which shows no value
 	case strings.HasPrefix(e.Field, "data["):
 		return e.Type.String() + ": it is not a JSON object" // upstream quotes the decoder, and that the value
 	}
@@ -105,8 +105,8 @@ func plainVerdict(e *field.Error) string {
 
 // redact returns a fault of a Secret without anything of its values.
 func redact(f Fault) Fault {
-	if f.Plain != "" {
-		f.Message, f.Hint, f.Plain = f.Plain, f.PlainHint, ""
+	if f.MaskedMessage != "" {
+		f.Message, f.Hint, f.MaskedMessage = f.MaskedMessage, f.MaskedHint, ""
 	}
 	odd := strings.IndexFunc(f.Field, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./[]", r))
@@ -123,9 +123,9 @@ func redact(f Fault) Fault {
 	return f
 }
 
-// adviseObject adds a remedy to an apiserver's verdict on an object; "" where
+// objectHint adds a remedy to an apiserver's verdict on an object; "" where
 // that says it all.
-func adviseObject(e *field.Error, kind string) string {
+func objectHint(e *field.Error, kind string) string {
 	key, value, inValues := strings.Cut(strings.TrimSuffix(e.Field, "]"), "[")
 	inValues = inValues && (key == "data" || key == "binaryData")
 	switch {

@@ -10,29 +10,29 @@ import (
 	"podd/internal/pod"
 )
 
-// itemDoubts: upstream looks neither whether items of one source are at one path,
+// itemWarnings: upstream looks neither whether items of one source are at one path,
 // where the last one wins, nor whether their paths can be files.
-func itemDoubts(p *v1.Pod) []doubt {
-	var out []doubt
+func itemWarnings(p *v1.Pod) []warning {
+	var out []warning
 	for i := range p.Spec.Volumes {
 		v, at := &p.Spec.Volumes[i], fmt.Sprintf("spec.volumes[%d]", i)
 		switch {
 		case v.ConfigMap != nil:
-			out = append(out, collisions(at+".configMap", v.ConfigMap.Items)...)
+			out = append(out, pathConflicts(at+".configMap", v.ConfigMap.Items)...)
 		case v.Secret != nil:
-			out = append(out, collisions(at+".secret", v.Secret.Items)...)
+			out = append(out, pathConflicts(at+".secret", v.Secret.Items)...)
 		case v.Projected != nil:
 			for j := range v.Projected.Sources {
 				s, at := &v.Projected.Sources[j], fmt.Sprintf("%s.projected.sources[%d]", at, j)
 				if s.ConfigMap != nil {
-					out = append(out, collisions(at+".configMap", s.ConfigMap.Items)...)
+					out = append(out, pathConflicts(at+".configMap", s.ConfigMap.Items)...)
 				}
 				if s.Secret != nil {
-					out = append(out, collisions(at+".secret", s.Secret.Items)...)
+					out = append(out, pathConflicts(at+".secret", s.Secret.Items)...)
 				}
 			}
 		}
-		if len(out) >= manyDoubts {
+		if len(out) >= maxWarnings {
 			break
 		}
 	}
@@ -41,15 +41,15 @@ func itemDoubts(p *v1.Pod) []doubt {
 
 // Of a file: the kernel's bound for a name, and upstream's for a path, in bytes.
 const (
-	longestName = pod.LongestFileName
+	longestName = pod.MaxFileNameLength
 	longestPath = 4096
 )
 
-// collisions are the items of one source that cannot all be files.
-func collisions(at string, items []v1.KeyToPath) []doubt {
-	var out []doubt
+// pathConflicts are the items of one source that cannot all be files.
+func pathConflicts(at string, items []v1.KeyToPath) []warning {
+	var out []warning
 	add := func(i int, hint, format string, args ...any) {
-		out = append(out, doubt{path: fmt.Sprintf("%s.items[%d].path", at, i), message: fmt.Sprintf(format, args...), hint: hint})
+		out = append(out, warning{path: fmt.Sprintf("%s.items[%d].path", at, i), message: fmt.Sprintf(format, args...), hint: hint})
 	}
 	first := make(map[string]int, len(items))
 	for i := range items {
@@ -64,7 +64,7 @@ func collisions(at string, items []v1.KeyToPath) []doubt {
 	}
 	for i := range items {
 		name := path.Clean(items[i].Path)
-		if len(out) >= manyDoubts || len(name) > longestPath {
+		if len(out) >= maxWarnings || len(name) > longestPath {
 			continue
 		}
 		for k := range len(name) {

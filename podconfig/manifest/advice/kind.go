@@ -22,9 +22,9 @@ var workloads = map[string]string{
 	"ReplicationController": "spec.template", "Job": "spec.template", "CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template",
 }
 
-// without are kinds that stand beside pods in many files and that pods on one node do well
+// ignoredKinds are kinds that stand beside pods in many files and that pods on one node do well
 // without: their apiVersion, and what there is instead.
-var without = map[string]struct{ apiVersion, hint string }{
+var ignoredKinds = map[string]struct{ apiVersion, hint string }{
 	"Namespace":          {"v1", "a namespace is only part of a pod's name here and needs no object; remove the document, or leave it"},
 	"Service":            {"v1", "reach the pod at its own IP address, or at a hostPort of its containers; remove the document, or leave it"},
 	"ServiceAccount":     {"v1", noAPI},
@@ -64,14 +64,14 @@ func plural(kind string) string {
 	return kind + "s"
 }
 
-// Needless is the word about a document of such a kind; nil for any other.
-func Needless(n *yaml.Node) *Fault {
+// IgnoredKind is the word about a document of such a kind; nil for any other.
+func IgnoredKind(n *yaml.Node) *Fault {
 	h := HeaderOf(n)
 	if h.Kind == nil {
 		return nil
 	}
 	kind := Scalar(h.Kind)
-	of, known := without[kind]
+	of, known := ignoredKinds[kind]
 	if !known || Scalar(h.APIVersion) != of.apiVersion {
 		return nil
 	}
@@ -84,7 +84,7 @@ const begin = "a manifest begins with apiVersion: v1 and kind: Pod"
 func NoObject(n *yaml.Node) Fault {
 	f := Fault{Line: n.Line, Message: "the document is " + Describe(n) + ", not a Pod", Hint: begin}
 	if !strings.HasPrefix(n.Value, "<") { // HTML of a server
-		f.Plain, f.PlainHint = "the document is "+Form(n)+", not a Pod", begin
+		f.MaskedMessage, f.MaskedHint = "the document is "+DescribeType(n)+", not a Pod", begin
 	}
 	return f
 }
@@ -93,7 +93,7 @@ func NoObject(n *yaml.Node) Fault {
 func CheckHeader(n *yaml.Node) *Fault {
 	if n.Kind != yaml.MappingNode {
 		return &Fault{Line: n.Line, Message: "got " + Describe(n) + ", want a Pod", Hint: begin,
-			Plain: "got " + Form(n) + ", want a Pod", PlainHint: begin}
+			MaskedMessage: "got " + DescribeType(n) + ", want a Pod", MaskedHint: begin}
 	}
 	h := HeaderOf(n)
 	if f := checkKind(n, h); f != nil {
@@ -106,12 +106,12 @@ func CheckHeader(n *yaml.Node) *Fault {
 	case "":
 		f := Fault{Line: n.Line, Field: "apiVersion", Message: "apiVersion is missing", Hint: "write apiVersion: " + want + " above kind: " + h.Kind.Value}
 		if key, _ := strictyaml.Field(n, "kind"); h.APIVersion == nil && key != nil {
-			f = f.by(beside(n, key, "apiVersion: "+want, "write %s above kind: "+h.Kind.Value))
+			f = f.withEdit(insertBefore(n, key, "apiVersion: "+want, "write %s above kind: "+h.Kind.Value))
 		}
 		return &f
 	default:
 		f := Fault{Line: h.APIVersion.Line, Field: "apiVersion", Message: fmt.Sprintf("there is no kind %q in version %q", h.Kind.Value, Shorten(version))}
-		f = f.by(replace(h.APIVersion, want, "write apiVersion: %s"))
+		f = f.withEdit(replace(h.APIVersion, want, "write apiVersion: %s"))
 		return &f
 	}
 }
@@ -124,7 +124,7 @@ func checkKind(n *yaml.Node, h Header) *Fault {
 			f.Message, f.Hint = "this is a docker-compose file, not a Pod", "podd runs Kubernetes Pods: write each service as a container of a Pod"
 		case strictyaml.Lookup(n, "Kind") != nil:
 			key, _ := strictyaml.Field(strictyaml.Resolve(n), "Kind")
-			f = f.by(replace(key, "kind", `field names are case-sensitive: write "%s", not "Kind"`))
+			f = f.withEdit(replace(key, "kind", `field names are case-sensitive: write "%s", not "Kind"`))
 		}
 		return &f
 	}
@@ -134,8 +134,8 @@ func checkKind(n *yaml.Node, h Header) *Fault {
 	}
 	f := Fault{Line: h.Kind.Line, Field: "kind", Message: fmt.Sprintf("podd cannot run the kind %q", Shorten(kind)),
 		Hint: "podd runs Pods on one node; other kinds need a cluster"}
-	if meant := suggest.Name(kind, kinds); meant != "" {
-		f = f.by(replace(h.Kind, meant, didYouMean(meant).words))
+	if meant := suggest.Closest(kind, kinds); meant != "" {
+		f = f.withEdit(replace(h.Kind, meant, didYouMean(meant).format))
 	} else if template := workloads[kind]; template != "" {
 		f.Hint = "a " + kind + " needs a cluster's controllers; write its " + template + " as a Pod: apiVersion: v1, kind: Pod, with a metadata.name"
 	}

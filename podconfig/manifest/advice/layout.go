@@ -15,9 +15,9 @@ type layout struct {
 	// code are the lines that are neither blank nor a comment, nor the inside of
 	// a block or of a quoted text.
 	code []codeLine
-	// slip is the first quoted scalar whose line continues after its end; nil for
+	// misquoted is the first quoted scalar whose line continues after its end; nil for
 	// none.
-	slip *quotation
+	misquoted *quotation
 }
 
 // codeLine is a line without its comment.
@@ -152,8 +152,8 @@ func (s *scanner) endQuote(from int) int {
 	after := strings.TrimLeft(s.text[end+1:], " \t")
 	fine := after == "" || after[0] == ':' || after[0] == '#' && isBlank(s.text[end+1]) ||
 		s.flow > 0 && strings.IndexByte(",]}", after[0]) >= 0
-	if !fine && s.out.slip == nil {
-		s.out.slip = q
+	if !fine && s.out.misquoted == nil {
+		s.out.misquoted = q
 	}
 	return end + 1
 }

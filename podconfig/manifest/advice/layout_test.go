@@ -58,7 +58,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, text, tc.want)
 		}
 		slip := ""
-		if q := l.slip; q != nil {
+		if q := l.misquoted; q != nil {
 			slip = fmt.Sprintf("%c %d-%d", q.mark, q.begin, q.end)
 		}
 		if slip != tc.slip {

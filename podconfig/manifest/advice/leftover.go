@@ -24,29 +24,29 @@ type Leftover struct {
 	lines map[int]bool
 	// signs are how a message about such a value shows it.
 	signs []string
-	// spoils: it changes the syntax of some line, and so may break that of the whole
+	// breaksSyntax: it changes the syntax of some line, and so may break that of the whole
 	// text.
-	spoils bool
-	told   bool
+	breaksSyntax bool
+	reported     bool
 }
 
-// note records a line that has it; the first one is reported, preferably one whose
+// addLine records a line that has it; the first one is reported, preferably one whose
 // syntax it changes.
-func (l *Leftover) note(line int, spoils bool, message, hint string) {
-	if l.fault.Line == 0 || spoils && !l.spoils {
+func (l *Leftover) addLine(line int, spoils bool, message, hint string) {
+	if l.fault.Line == 0 || spoils && !l.breaksSyntax {
 		l.fault = Fault{Line: line, Message: message, Hint: hint}
 		if l.plain != "" {
-			l.fault.Plain, l.fault.PlainHint = l.plain, hint
+			l.fault.MaskedMessage, l.fault.MaskedHint = l.plain, hint
 		}
 	}
 	l.lines[line] = spoils
-	l.spoils = l.spoils || spoils
+	l.breaksSyntax = l.breaksSyntax || spoils
 }
 
 // causes says that a fault is only its consequence.
 func (l *Leftover) causes(f Fault) bool {
 	spoils, has := l.lines[f.Line]
-	return f.syntax && l.spoils || spoils ||
+	return f.syntax && l.breaksSyntax || spoils ||
 		has && slices.ContainsFunc(l.signs, func(sign string) bool { return strings.Contains(f.Message, sign) })
 }
 
@@ -62,7 +62,7 @@ func conflict(text []byte) *Leftover {
 	out := &Leftover{lines: map[int]bool{}, plain: "the file contains an unresolved merge conflict"}
 	for number, line := range strictyaml.Lines(text) {
 		if mark, _, _ := strings.Cut(line, " "); mark == "<<<<<<<" || mark == ">>>>>>>" || line == "=======" {
-			out.note(number, true, fmt.Sprintf("%s: %q", out.plain, Shorten(line)),
+			out.addLine(number, true, fmt.Sprintf("%s: %q", out.plain, Shorten(line)),
 				"keep one of the two sides, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>")
 		}
 	}
@@ -78,7 +78,7 @@ func template(code []codeLine) *Leftover {
 	out := &Leftover{lines: map[int]bool{}, signs: []string{"{{", "{%", "%{"}, plain: "a template placeholder is left in the file"}
 	for _, c := range code {
 		if at := hole.FindStringIndex(c.text); at != nil {
-			out.note(c.number, slices.Contains(c.starts, at[0]),
+			out.addLine(c.number, slices.Contains(c.starts, at[0]),
 				out.plain+": "+Shorten(c.text[at[0]:at[1]]), fillHint)
 		}
 	}
@@ -109,7 +109,7 @@ func invisible(code []codeLine) *Leftover {
 		if unicode.IsSpace(r) {
 			looks = "which looks like a space"
 		}
-		out.note(c.number, spoilsSyntax(c.text), fmt.Sprintf("the line contains %s, %s but which YAML treats as a letter", runeName(r), looks),
+		out.addLine(c.number, breaksSyntax(c.text), fmt.Sprintf("the line contains %s, %s but which YAML treats as a letter", runeName(r), looks),
 			"retype the line instead of copying it from a web page or a document")
 	}
 	return out
@@ -127,9 +127,9 @@ func runeName(r rune) string {
 // indicators match the positions where YAML expects a space, a dash or a colon.
 var indicators = regexp.MustCompile(`^[ \t]*(?:- +)*([^\x00-\x7f])|[-:]([^\x00-\x7f])|([^\x00-\x7f]):`)
 
-// spoilsSyntax says that an invisible character is where it changes the field, entry
+// breaksSyntax says that an invisible character is where it changes the field, entry
 // or indentation that a person sees.
-func spoilsSyntax(line string) bool {
+func breaksSyntax(line string) bool {
 	for _, m := range indicators.FindAllStringSubmatch(line, -1) {
 		if strings.IndexFunc(strings.Join(m[1:], ""), isInvisible) >= 0 {
 			return true
@@ -138,17 +138,17 @@ func spoilsSyntax(line string) bool {
 	return false
 }
 
-// Retell replaces the faults that are the consequence of a leftover by one about the
+// ReplaceCaused replaces the faults that are the consequence of a leftover by one about the
 // leftover.
-func Retell(found []*Leftover, faults []Fault) []Fault {
+func ReplaceCaused(found []*Leftover, faults []Fault) []Fault {
 	var causes []Fault
 	faults = slices.DeleteFunc(faults, func(f Fault) bool {
 		i := slices.IndexFunc(found, func(l *Leftover) bool { return l.causes(f) })
 		if i < 0 {
 			return false
 		}
-		if cause := found[i]; !cause.told {
-			cause.told = true
+		if cause := found[i]; !cause.reported {
+			cause.reported = true
 			causes = append(causes, cause.fault)
 		}
 		return true

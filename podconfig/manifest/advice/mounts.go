@@ -8,13 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// mountDoubts: a colon is docker's way to say more of a mount; and upstream compares
+// mountWarnings: a colon is docker's way to say more of a mount; and upstream compares
 // mountPaths as they are written, and takes two ways of writing one for two.
-func mountDoubts(at string, c *v1.Container) []doubt {
-	var out []doubt
+func mountWarnings(at string, c *v1.Container) []warning {
+	var out []warning
 	first := make(map[string]int, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
-		if len(out) >= manyDoubts {
+		if len(out) >= maxWarnings {
 			break
 		}
 		mount := &c.VolumeMounts[i]
@@ -24,7 +24,7 @@ func mountDoubts(at string, c *v1.Container) []doubt {
 			if option == "ro" {
 				hint += " and readOnly: true"
 			}
-			out = append(out, doubt{path: fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+			out = append(out, warning{path: fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
 				message: fmt.Sprintf("the directory is called %q, with the colon", Shorten(mount.MountPath)), hint: hint})
 		}
 		j, twice := first[dir]
@@ -32,7 +32,7 @@ func mountDoubts(at string, c *v1.Container) []doubt {
 			first[dir] = i
 			continue
 		}
-		out = append(out, doubt{
+		out = append(out, warning{
 			path:    fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
 			message: fmt.Sprintf("%q is where volumeMounts[%d] is, too: one of the two hides the other", Shorten(mount.MountPath), j),
 			hint:    "give each a directory of its own",

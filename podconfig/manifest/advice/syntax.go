@@ -36,7 +36,7 @@ func Explain(text []byte, err error) *Fault {
 
 // explainBound is the fault of a document that exceeds a bound.
 func explainBound(e *strictyaml.BoundError) Fault {
-	f := Fault{Line: e.Line, Message: e.Error(), Bound: e.Bound == strictyaml.BoundMarks}
+	f := Fault{Line: e.Line, Message: e.Error(), ExceedsBounds: e.Bound == strictyaml.BoundMarks}
 	switch e.Bound {
 	case strictyaml.BoundBytes:
 		f.Hint = "an apiserver does not accept larger objects either; " + rightFile
@@ -48,7 +48,7 @@ func explainBound(e *strictyaml.BoundError) Fault {
 		f.Hint = "this looks like an alias bomb; write the values out"
 	case strictyaml.BoundCycle:
 		f.Hint = "write the value out"
-		f.Plain, f.PlainHint = "an alias refers to the object that contains it", f.Hint
+		f.MaskedMessage, f.MaskedHint = "an alias refers to the object that contains it", f.Hint
 	}
 	return f
 }
@@ -72,7 +72,7 @@ func explainTrailing(e *strictyaml.TrailingError, text []byte) Fault {
 		if number > first.Line && number <= f.Line && beginsDocument.MatchString(line) {
 			f.Line = number
 			f.Message = "another document begins on this line, and nothing separates it from the one before"
-			return f.by(Edit{Line: number, New: "---\n", words: "write a line %s before it"})
+			return f.withEdit(Edit{Line: number, New: "---\n", hintFormat: "write a line %s before it"})
 		}
 	}
 	return f
@@ -84,7 +84,7 @@ var beginsDocument = regexp.MustCompile(`^(\{|apiVersion:|kind:)`)
 // explainJSON converts a syntax error into a message.
 func explainJSON(e *strictyaml.JSONError, text []byte) Fault {
 	err := e.Err
-	f := Fault{syntax: true, Line: lineAt(text, e.At), Message: "this is not valid JSON: " + err.Error(), Plain: "this is not valid JSON"}
+	f := Fault{syntax: true, Line: lineAt(text, e.At), Message: "this is not valid JSON: " + err.Error(), MaskedMessage: "this is not valid JSON"}
 	s, syntax := errors.AsType[*json.SyntaxError](err)
 	if syntax {
 		f.Line = lineAt(text, e.At+int(s.Offset)-1)
@@ -102,7 +102,7 @@ func explainJSON(e *strictyaml.JSONError, text []byte) Fault {
 	default:
 		f.Hint = "look for a missing comma, quote or bracket here or on the line before"
 	}
-	f.PlainHint = f.Hint
+	f.MaskedHint = f.Hint
 	return f
 }
 

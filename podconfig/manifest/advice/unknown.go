@@ -56,14 +56,14 @@ func (u *unknownField) fault(f Fault) Fault {
 		return f
 	}
 	known, free := strictyaml.FieldsOf(u.Type), u.names(false)
-	if name := u.meant(free); name != "" {
-		f = f.by(replace(u.Node, name, didYouMean(name).words))
+	if name := u.similarField(free); name != "" {
+		f = f.withEdit(replace(u.Node, name, didYouMean(name).format))
 		if want, ok := u.fits(known, name); !ok {
 			f.Edit, f.Hint = nil, f.Hint+" It takes "+want
 		}
 		return f
 	}
-	f.Hint = u.elsewhere(known)
+	f.Hint = u.fallbackHint(known)
 	return f
 }
 
@@ -75,15 +75,15 @@ func (u *unknownField) names(written bool) []string {
 	})
 }
 
-// meant is the field of the same object that the name stands for, "" for none.
-func (u *unknownField) meant(free []string) string {
+// similarField is the field of the same object that the name stands for, "" for none.
+func (u *unknownField) similarField(free []string) string {
 	if name := u.like(free); name != "" {
 		return name
 	}
 	if name := referenceName(u.name, free); name != "" {
 		return name
 	}
-	if u.name == "volumes" && slices.Contains(free, "volumeMounts") || u.home() != "" {
+	if u.name == "volumes" && slices.Contains(free, "volumeMounts") || u.owner() != "" {
 		return ""
 	}
 	for _, k := range free {
@@ -105,20 +105,20 @@ func (u *unknownField) fits(known *strictyaml.Fields, name string) (want string,
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	form := Form(u.Value)
+	form := DescribeType(u.Value)
 	switch {
 	case u.Value.Kind == yaml.ScalarNode && strictyaml.LiteralOf(u.Value).Kind == strictyaml.Null, t == bytesType:
 		return "", true
 	case t.Kind() == reflect.Slice:
 		return "a list", form == "a list"
-	case t.Kind() == reflect.Map, t.Kind() == reflect.Struct && t != quantityType && t != intOrStringType && !strictyaml.IsCustom(t):
+	case t.Kind() == reflect.Map, t.Kind() == reflect.Struct && t != quantityType && t != intOrStringType && !strictyaml.HasUnmarshaler(t):
 		return "an object", form == "an object"
 	}
 	return "a single value", u.Value.Kind == yaml.ScalarNode
 }
 
-// elsewhere is the hint for a field that no other of its object stands for.
-func (u *unknownField) elsewhere(known *strictyaml.Fields) string {
+// fallbackHint is the hint for a field that no other of its object stands for.
+func (u *unknownField) fallbackHint(known *strictyaml.Fields) string {
 	if u.name == "volumes" && slices.Contains(known.Names, "volumeMounts") {
 		return "a container says in volumeMounts where it sees a volume, by its name; what the volume is stands in spec.volumes"
 	}
@@ -128,14 +128,14 @@ func (u *unknownField) elsewhere(known *strictyaml.Fields) string {
 	if strings.Contains(u.name, "{{") {
 		return "a template placeholder is left in the file; fill it in first"
 	}
-	if home := u.home(); home != "" {
+	if home := u.owner(); home != "" {
 		return fmt.Sprintf("%q is a field of %s; is the indentation right?", cmp.Or(aliases[u.name], u.name), home)
 	}
 	const few = 14
 	switch {
 	case len(known.Names) <= few:
 		return "known fields: " + strings.Join(known.Names, ", ")
-	case u.In == "":
+	case u.ObjectPath == "":
 		return "a Pod has apiVersion, kind, metadata and spec"
 	}
 	return "there is no such field here, and none with a similar name; remove it"
@@ -146,12 +146,12 @@ func (u *unknownField) like(names []string) string {
 	if slices.Contains(names, aliases[u.name]) {
 		return aliases[u.name]
 	}
-	return suggest.Name(u.name, names)
+	return suggest.Closest(u.name, names)
 }
 
-// home is the object that has a field of the name, "" for none.
-func (u *unknownField) home() string {
-	home := homeOf(cmp.Or(aliases[u.name], u.name), withoutIndexes(u.In))
+// owner is the object that has a field of the name, "" for none.
+func (u *unknownField) owner() string {
+	home := fieldOwner(cmp.Or(aliases[u.name], u.name), withoutIndexes(u.ObjectPath))
 	if u.kind != "Pod" && !strings.HasPrefix(home, "metadata") {
 		return ""
 	}

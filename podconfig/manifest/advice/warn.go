@@ -14,42 +14,42 @@ import (
 	"podd/internal/suggest"
 )
 
-// doubt is something that is valid, that podd does as written, and that is probably
+// warning is something that is valid, that podd does as written, and that is probably
 // not what its author meant.
-type doubt struct {
+type warning struct {
 	path, message, hint string
-	// meant is the value that hint proposes, if it does.
-	meant meant
-	// name is the name that it proposes for the field itself.
-	name meant
+	// suggestion is the value that hint proposes, if it does.
+	suggestion suggestion
+	// newName is the name that it proposes for the field itself.
+	newName suggestion
 }
 
-// Doubts are the warnings about a valid pod; dropped are the fields of its metadata
+// Warnings are the warnings about a valid pod; dropped are the fields of its metadata
 // that podd drops.
-func Doubts(p *v1.Pod, dropped []string, text *strictyaml.Decoded) []Fault {
+func Warnings(p *v1.Pod, dropped []string, text *strictyaml.Decoded) []Fault {
 	var out []Fault
-	for _, d := range append(metaDoubts(dropped), doubts(p)...) {
+	for _, d := range append(metaWarnings(dropped), podWarnings(p)...) {
 		f := Fault{Line: text.Line(d.path), Field: d.path, Message: d.message, Hint: d.hint}
-		out = append(out, f.renamed(d.name, text.Root, d.path).instead(d.meant, text.Root, d.path))
+		out = append(out, f.withNewName(d.newName, text.Root, d.path).withValue(d.suggestion, text.Root, d.path))
 	}
 	return out
 }
 
-// doubts are those about a valid pod.
-func doubts(p *v1.Pod) []doubt {
-	out := append(annotationDoubts(p), slips(p)...)
-	out = append(out, itemDoubts(p)...)
-	out = append(out, hostPortDoubts(p)...)
+// podWarnings are those about a valid pod.
+func podWarnings(p *v1.Pod) []warning {
+	out := append(annotationWarnings(p), valueWarnings(p)...)
+	out = append(out, itemWarnings(p)...)
+	out = append(out, hostPortWarnings(p)...)
 	for i, gate := range p.Spec.ReadinessGates {
-		out = append(out, doubt{path: fmt.Sprintf("spec.readinessGates[%d]", i),
+		out = append(out, warning{path: fmt.Sprintf("spec.readinessGates[%d]", i),
 			message: fmt.Sprintf("without an apiserver nothing sets the pod condition %q: the pod will run but never become Ready", Shorten(string(gate.ConditionType))),
 			hint:    "remove the gate"})
 	}
 	execs := 0.0
 	period := graceOf(p)
-	for path, c := range pod.ContainerFields(&p.Spec) {
-		out = append(out, hookDoubts(path, c, period)...)
-		out = append(out, mountDoubts(path, c)...)
+	for path, c := range pod.ContainerPaths(&p.Spec) {
+		out = append(out, hookWarnings(path, c, period)...)
+		out = append(out, mountWarnings(path, c)...)
 		for _, probe := range []struct {
 			field string
 			*v1.Probe
@@ -57,21 +57,21 @@ func doubts(p *v1.Pod) []doubt {
 			if probe.Probe == nil {
 				continue
 			}
-			out = append(out, portDoubts(path+"."+probe.field, c, probe.HTTPGet, probe.TCPSocket)...)
+			out = append(out, portWarnings(path+"."+probe.field, c, probe.HTTPGet, probe.TCPSocket)...)
 			if probe.Exec != nil && probe.field != "startupProbe" && probe.PeriodSeconds > 0 {
 				execs += 1 / float64(probe.PeriodSeconds)
 			}
 		}
 	}
 	if execs >= manyExecs {
-		out = append(out, doubt{path: "spec", message: fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
+		out = append(out, warning{path: "spec", message: fmt.Sprintf("exec probes start %.2g processes a second in this pod, for as long as it runs", execs),
 			hint: "raise periodSeconds, or probe by httpGet, tcpSocket or grpc, which cost next to nothing"})
 	}
 	return out
 }
 
-// manyDoubts of one kind are more than are reported.
-const manyDoubts = 20
+// maxWarnings of one kind are more than are reported.
+const maxWarnings = 20
 
 // manyExecs is how many processes a second a pod's exec probes may start without a
 // warning; each costs some 50 ms of a processor.
@@ -94,18 +94,18 @@ func graceOf(p *v1.Pod) gracePeriod {
 	return gracePeriod{v1.DefaultTerminationGracePeriodSeconds, field}
 }
 
-// metaDoubts is about the fields of a pod's metadata that podd drops.
-func metaDoubts(dropped []string) []doubt {
+// metaWarnings is about the fields of a pod's metadata that podd drops.
+func metaWarnings(dropped []string) []warning {
 	if len(dropped) == 0 {
 		return nil
 	}
-	return []doubt{{path: "metadata." + dropped[0], message: "podd ignores what only an apiserver sets in the metadata of a pod: " + strings.Join(dropped, ", "),
+	return []warning{{path: "metadata." + dropped[0], message: "podd ignores what only an apiserver sets in the metadata of a pod: " + strings.Join(dropped, ", "),
 		hint: "they may stay; the pod without them is another one, which replaces this one"}}
 }
 
-// portDoubts: a port's name is looked up when it is used, and then it is too late to
+// portWarnings: a port's name is looked up when it is used, and then it is too late to
 // report that it does not exist.
-func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction) []doubt {
+func portWarnings(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction) []warning {
 	var name string
 	switch {
 	case get != nil:
@@ -125,45 +125,45 @@ func portDoubts(path string, c *v1.Container, get *v1.HTTPGetAction, tcp *v1.TCP
 			names = append(names, p.Name)
 		}
 	}
-	return []doubt{{path: path, message: fmt.Sprintf("the container has no port named %q: this cannot succeed", Shorten(name)),
-		hint: "give the port's number, or name it in the container's ports", meant: didYouMean(suggest.Name(name, names))}}
+	return []warning{{path: path, message: fmt.Sprintf("the container has no port named %q: this cannot succeed", Shorten(name)),
+		hint: "give the port's number, or name it in the container's ports", suggestion: didYouMean(suggest.Closest(name, names))}}
 }
 
-// hookDoubts: a preStop hook uses up the grace period of its pod.
-func hookDoubts(path string, c *v1.Container, grace gracePeriod) []doubt {
+// hookWarnings: a preStop hook uses up the grace period of its pod.
+func hookWarnings(path string, c *v1.Container, grace gracePeriod) []warning {
 	if c.Lifecycle == nil {
 		return nil
 	}
-	var out []doubt
+	var out []warning
 	if h := c.Lifecycle.PostStart; h != nil {
-		out = portDoubts(path+".lifecycle.postStart", c, h.HTTPGet, h.TCPSocket)
+		out = portWarnings(path+".lifecycle.postStart", c, h.HTTPGet, h.TCPSocket)
 	}
 	if c.Lifecycle.PreStop == nil {
 		return out
 	}
 	path += ".lifecycle.preStop"
-	out = append(out, portDoubts(path, c, c.Lifecycle.PreStop.HTTPGet, c.Lifecycle.PreStop.TCPSocket)...)
+	out = append(out, portWarnings(path, c, c.Lifecycle.PreStop.HTTPGet, c.Lifecycle.PreStop.TCPSocket)...)
 	sleeps := sleepOf(c.Lifecycle.PreStop)
 	switch {
 	case grace.seconds == 0:
-		return append(out, doubt{path: path, message: "the hook is never run, since the pod's " + grace.field[strings.Index(grace.field, ".")+1:] + " is 0",
+		return append(out, warning{path: path, message: "the hook is never run, since the pod's " + grace.field[strings.Index(grace.field, ".")+1:] + " is 0",
 			hint: "give the pod a grace period, or remove the hook"})
-	case sleeps >= pod.GraceSeconds(grace.seconds):
-		return append(out, doubt{path: path, message: fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace.seconds),
+	case sleeps >= pod.GracePeriod(grace.seconds):
+		return append(out, warning{path: path, message: fmt.Sprintf("the hook takes %s of the pod's grace period of %d s: the container gets 2 s after its stop signal", sleeps, grace.seconds),
 			hint: fmt.Sprintf("raise %s above %d, by the time that the program needs to exit", grace.field, int(sleeps.Seconds()))})
 	}
 	return out
 }
 
-// hostPortDoubts are about ports of one pod that take from each other: validation only
+// hostPortWarnings are about ports of one pod that take from each other: validation only
 // refuses those that are written alike.
-func hostPortDoubts(p *v1.Pod) (out []doubt) {
+func hostPortWarnings(p *v1.Pod) (out []warning) {
 	ports := pod.HostPorts(p)
 	first := map[int32][]pod.HostPort{} // by number: a manifest may have many
 	for _, port := range ports {
 		for _, before := range first[port.Number] {
 			if before.Overlaps(port) {
-				out = append(out, doubt{path: port.Path, message: fmt.Sprintf("host port %s overlaps with %s (%s) of the same pod: only one of the two gets what arrives where they do", port, before, before.Path),
+				out = append(out, warning{path: port.Path, message: fmt.Sprintf("host port %s overlaps with %s (%s) of the same pod: only one of the two gets what arrives where they do", port, before, before.Path),
 					hint: "remove one of the two, or choose another hostPort"})
 				break
 			}
@@ -207,9 +207,9 @@ var ownAnnotations = []string{
 	pod.AnnotationRestartOnChange,
 }
 
-// annotationDoubts are about podd's own annotations. Their errors are sentences
+// annotationWarnings are about podd's own annotations. Their errors are sentences
 // that begin with "annotation KEY: ".
-func annotationDoubts(p *v1.Pod) []doubt {
+func annotationWarnings(p *v1.Pod) []warning {
 	_, errs := pod.BackOffOf(p)
 	if _, err := pod.ProbeUntilSuccess(p); err != nil {
 		errs = append(errs, err)
@@ -217,10 +217,10 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	if _, err := pod.RestartOnChange(p); err != nil {
 		errs = append(errs, err)
 	}
-	var out []doubt
+	var out []warning
 	for _, err := range errs {
 		key, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "annotation "), ": ")
-		out = append(out, doubt{path: "metadata.annotations[" + key + "]", message: Shorten(message), hint: "until it is fixed the pod runs as if it did not have the annotation"})
+		out = append(out, warning{path: "metadata.annotations[" + key + "]", message: Shorten(message), hint: "until it is fixed the pod runs as if it did not have the annotation"})
 	}
 	var strange []string
 	for key := range p.Annotations {
@@ -231,8 +231,8 @@ func annotationDoubts(p *v1.Pod) []doubt {
 	}
 	slices.Sort(strange)
 	for _, key := range strange {
-		out = append(out, doubt{path: "metadata.annotations[" + key + "]", message: "podd has no such annotation",
-			hint: "podd has " + strings.Join(ownAnnotations, ", "), name: didYouMean(suggest.Name(key, ownAnnotations))})
+		out = append(out, warning{path: "metadata.annotations[" + key + "]", message: "podd has no such annotation",
+			hint: "podd has " + strings.Join(ownAnnotations, ", "), newName: didYouMean(suggest.Closest(key, ownAnnotations))})
 	}
 	return out
 }

@@ -36,7 +36,7 @@ var yamlTexts = []struct {
 	kind          yamlError
 	message, hint string
 }{
-	{strictyaml.GaveUp, yamlPanic, "", ""},
+	{strictyaml.ParserPanic, yamlPanic, "", ""},
 	{"unknown anchor", yamlNoAnchor, "", ""},
 	{"mapping values are not allowed", yamlMapping, "", `the line is indented too far, the line before it lacks its ":", or a string that contains ": " must be quoted`},
 	{"did not find expected key", yamlNoKey, inconsistent, sameColumn},

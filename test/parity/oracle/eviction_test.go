@@ -109,10 +109,10 @@ func (s *shortage) Observe(_ context.Context, signals []threshold.Signal) evicti
 	}
 	return o
 }
-func (s *shortage) SeparateImages(context.Context) bool         { return s.separate }
+func (s *shortage) HasDedicatedImageFS(context.Context) bool    { return s.separate }
 func (s *shortage) Reclaim(context.Context) (bool, error)       { return false, nil }
 func (s *shortage) Active() []*v1.Pod                           { return s.active() }
-func (s *shortage) Released(context.Context, pod.UID)           {}
+func (s *shortage) AwaitReleased(context.Context, pod.UID)      {}
 func (s *shortage) NodeEvent(eventType, reason, message string) {}
 func (s *shortage) Usage(_ context.Context, pods []*v1.Pod, _ v1.ResourceName) eviction.Usage {
 	out := eviction.Usage{}
@@ -284,7 +284,7 @@ func podds(t *testing.T, s *shortage, settings threshold.Settings) (log string, 
 		t.Fatal(mistakes)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		m := eviction.New(eviction.Config{Thresholds: thresholds, Transition: 5 * time.Minute, MaxGrace: 30 * time.Second, Node: s, Pods: s, Recorder: s})
+		m := eviction.New(eviction.Config{Thresholds: thresholds, PressureTransitionPeriod: 5 * time.Minute, MaxPodGracePeriod: 30 * time.Second, Node: s, Pods: s, Recorder: s})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = m.Run(ctx) })

@@ -43,11 +43,11 @@ func TestWhoMayUseAnImageIsDecidedAsByTheKubelet(t *testing.T) {
 					by = &own[i]
 				}
 				theirs.RecordImagePulled(t.Context(), image, id, recorded(by))
-				mine.Pulled(image, id, by)
+				mine.RecordImagePulled(image, id, by)
 			case 2:
 				begin(t, theirs, mine, image)
 				theirs.RecordImagePullFailed(t.Context(), image)
-				mine.Failed(image)
+				mine.RecordImagePullFailed(image)
 			default:
 				must, err := theirs.MustAttemptImagePull(t.Context(), image, id, func() (secrets []kubeletconfig.ImagePullSecret, _ *kubeletconfig.ImagePullServiceAccount, _ error) {
 					for i := range own {
@@ -58,7 +58,7 @@ func TestWhoMayUseAnImageIsDecidedAsByTheKubelet(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				may := mine.May(image, id, func() []pod.RegistryAuth { return own })
+				may := mine.MayUse(image, id, func() []pod.RegistryAuth { return own })
 				answers[may]++
 				if may == must {
 					t.Fatalf("seed %d, %s: image %s of ID %s, credentials %+v: podd says %v, the kubelet says pull again: %v", seed, policy.name, image, id, own, may, must)
@@ -102,7 +102,7 @@ func begin(t *testing.T, theirs *pullmanager.PullManager, mine *records.Store, i
 	if err := theirs.RecordPullIntent(klog.Background(), image); err != nil {
 		t.Fatal(err)
 	}
-	if err := mine.Begin(image); err != nil {
+	if err := mine.RecordPullIntent(image); err != nil {
 		t.Fatal(err)
 	}
 }
