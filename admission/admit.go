@@ -108,17 +108,17 @@ func groupsPolicy(n *Node, p *v1.Pod) pod.Verdict {
 	return pod.Verdict{}
 }
 
-// generalFilter are the predicates that the kubelet shares with the scheduler. All of them
-// are evaluated: a critical pod preempts others only if nothing but resources is
+// generalFilter applies the predicates that the kubelet shares with the scheduler. All of
+// them are evaluated: a critical pod preempts others only if nothing but resources is
 // missing, and of several reasons the first is reported.
 func generalFilter(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	short := shortages(n, p, others)
-	blocked := predicateFailures(n, p, others)
+	failures := predicateFailures(n, p, others)
 	switch {
-	case len(short) == 0 && len(blocked) == 0:
+	case len(short) == 0 && len(failures) == 0:
 		return pod.Verdict{}
-	case pod.IsCritical(p) && len(blocked) > 0:
-		return blocked[0]
+	case pod.IsCritical(p) && len(failures) > 0:
+		return failures[0]
 	case pod.IsCritical(p):
 		return preempt(p, others, short)
 	case len(short) > 0:
@@ -126,7 +126,7 @@ func generalFilter(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 		return reject(reasonInsufficient+string(s.name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 			s.name, s.requested, s.used, s.capacity)
 	default:
-		return blocked[0]
+		return failures[0]
 	}
 }
 

@@ -332,7 +332,7 @@ kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 	}
 }
 
-// Where AppArmorError works, what asks for a profile without a name is rejected.
+// Where AppArmor works, what asks for a profile without a name is rejected.
 func TestAppArmorWhereItWorks(t *testing.T) {
 	n := aNode()
 	n.AppArmorError = nil

@@ -4,7 +4,7 @@
 // general predicates of pkg/scheduler).
 //
 //	pressure ─► sysctls ─► OS label and field ─► supplementalGroupsPolicy ─► resources, node affinity,
-//	node name, host ports, taints (a critical pod may pre-empt others) ─► AppArmorError
+//	node name, host ports, taints (a critical pod may pre-empt others) ─► AppArmor
 //
 // Admit and AdmitResize are pure: they depend only on their arguments. Gate adds the
 // node's facts, has the devices of device plugins allocated, and counts rejections.

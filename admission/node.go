@@ -16,14 +16,14 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Taints []v1.Taint
-	// ClusterNode returns the Node as the cluster has it. Its labels and taints take precedence,
-	// because others change them in the cluster. Seen returns nil until a Node was seen. Pods of
-	// the cluster are then not compared: the scheduler did that when it bound them, and a node
-	// that boots would reject what ran on it. The result is only read. Seen must not block. A
-	// node without a cluster uses NoCluster.
+	// ClusterNode returns the Node as the cluster has it. Its labels and taints take
+	// precedence, because others change them in the cluster. It returns nil until a Node was
+	// seen. Pods of the cluster are then not compared: the scheduler did that when it bound
+	// them, and a node that boots would reject what ran on it. The result is only read.
+	// ClusterNode must not block. A node without a cluster uses NoCluster.
 	ClusterNode func() *v1.Node
-	// Refresh requests another read of the Node of Seen, before that Node is used to reject
-	// a pod of the cluster. It returns what the pod waits for until that is done, and then
+	// Refresh requests another read of the Node of ClusterNode, before that Node is used to
+	// reject a pod of the cluster. It returns what the pod waits for until that is done, and then
 	// empty. It must not block. A node without a cluster uses NoRefresh.
 	Refresh func(uid pod.UID) (waits string)
 	// Allocatable is what pods may request together: cpu, memory, pods and whatever else
@@ -43,8 +43,8 @@ type Node struct {
 	Swap func(p *v1.Pod, c *v1.Container) bool
 }
 
-// NoCluster and NoRefresh are Seen and Reread of a node without a cluster: its pods are compared with
-// Labels and Taints.
+// NoCluster and NoRefresh are ClusterNode and Refresh of a node without a cluster: its pods
+// are compared with Labels and Taints.
 var (
 	NoCluster func() *v1.Node
 	NoRefresh func(uid pod.UID) (waits string)
@@ -80,7 +80,7 @@ func Labels(name string, given map[string]string) map[string]string {
 	return all
 }
 
-// HostAppArmor says why this machine cannot enforce AppArmorError profiles; nil when
+// HostAppArmor says why this machine cannot enforce AppArmor profiles; nil when
 // it can. The kernel answers the same until the next boot.
 func HostAppArmor() error {
 	if _, err := os.Stat("/sys/kernel/security/apparmor"); err == nil {

@@ -40,8 +40,8 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 	return v
 }
 
-// describeShortages adds, for people, what upstream's sentence does not say: what the pod asks for,
-// and what the node has.
+// describeShortages returns, for people, what upstream's sentence does not say: what the
+// pod asks for, and what the node has.
 func describeShortages(short []shortage) string {
 	var b strings.Builder
 	for i, s := range short {

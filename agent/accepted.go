@@ -66,8 +66,8 @@ func (a *Agent) orphanOf(g pod.Summary) orphan {
 	return orphan{Summary: g, spec: &pod.Desired{Pod: e.Pod, Source: source, Origin: e.Origin}}
 }
 
-// lastKnown returns the newest spec of a pod that has lost its manifest: the last one of its
-// source, else the accepted one, else the name alone.
+// lastKnown returns the newest spec of a pod that has lost its manifest: the last one of
+// its source, else the accepted one, else the name alone.
 func (a *Agent) lastKnown(uid pod.UID, o orphan) *pod.Desired {
 	switch d := a.lastDesired[uid]; {
 	case d != nil:
@@ -95,8 +95,8 @@ func (o orphan) usesNode() bool {
 	return len(o.Sandboxes)+len(o.Containers) == 0
 }
 
-// countedOrphans are the pods that count against the node although they have no worker yet:
-// their source has not said so far whether it desires them.
+// countedOrphans are the pods that count against the node although they have no worker
+// yet: their source has not said so far whether it desires them.
 func (a *Agent) countedOrphans(besides pod.UID) []*v1.Pod {
 	var list []*v1.Pod
 	for uid, o := range a.orphans {

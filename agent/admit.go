@@ -141,13 +141,14 @@ func (w *worker) finish(finished bool) {
 	}
 }
 
-// notifyFreed has the admission of rejected pods retried. Any goroutine may call it.
+// notifyFreed has the admission of rejected pods and deferred resizes retried. Any goroutine
+// may call it.
 func (a *Agent) notifyFreed() {
 	a.freed.Notify()
 }
 
-// RetryAdmission says that what admission depends on has changed. Any goroutine may call it; it
-// never blocks.
+// RetryAdmission has the admission of rejected pods retried, because what it depends on has
+// changed. Any goroutine may call it; it never blocks.
 func (a *Agent) RetryAdmission() { a.notifyFreed() }
 
 func (a *Agent) rejection(uid pod.UID) (r rejection, rejected bool) {

@@ -60,7 +60,7 @@ type Agent struct {
 	ready       map[pod.Source]bool      // sources that have sent their first update
 	orphans     map[pod.UID]orphan       // running pods without a worker so far
 	lastDesired map[pod.UID]*pod.Desired // what their source desired last, of those that it removed
-	savedSpecs  map[pod.UID]bool         // pods with a spec that an earlier podd stored
+	savedSpecs  map[pod.UID]bool         // pods with a spec that an earlier podd saved
 	// deleted are the pods with a requested deletion, for as long as their source lists
 	// them. The value is nil once the node has nothing left of the pod.
 	deleted        map[pod.UID]*pod.Desired
@@ -162,8 +162,8 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 				return nil
 			}
 			a.apply(u)
-		case f := <-running:
-			a.handleRecovery(f)
+		case r := <-running:
+			a.handleRecovery(r)
 		case w := <-a.workerDone:
 			a.forget(w)
 		case <-a.freed:

@@ -20,16 +20,16 @@ import (
 )
 
 // TestPodsShowBeforeTheRuntimeIsGreeted: desired pods are shown as waiting, with the
-// reason, and is taken up with the parts of the greeting.
+// reason, and run with the parts that AwaitRuntime returns.
 func TestPodsShowBeforeTheRuntimeIsGreeted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(newFakeRuntime(t))
 		c := &conn{fakeRuntime: n.fakeRuntime, dead: make(chan struct{})}
-		var greeted atomic.Bool
+		var responded atomic.Bool
 		writer := status.NewWriter(status.Config{})
 		a := agent.New(agent.Config{
 			AwaitRuntime: func(ctx context.Context) (agent.Parts, error) {
-				if !greeted.Load() {
+				if !responded.Load() {
 					return agent.Parts{}, fmt.Errorf("list pods: %w", pod.ErrUnavailable)
 				}
 				return agent.Parts{Observer: c, Inputs: inputs{n}, Sandboxes: c, Containers: c, Images: n, Volumes: disk{n}, Cgroups: n, Files: n}, nil
@@ -61,7 +61,7 @@ func TestPodsShowBeforeTheRuntimeIsGreeted(t *testing.T) {
 		if err := a.Healthy(t.Context()); err != nil {
 			t.Errorf("before the greeting: the sync loop is not healthy: %v", err)
 		}
-		greeted.Store(true)
+		responded.Store(true)
 		time.Sleep(10 * time.Second)
 		if got := shown(); got.Status.Phase != v1.PodRunning {
 			t.Errorf("after the greeting: got %s, want Running", got.Status.Phase)

@@ -7,8 +7,8 @@ import (
 )
 
 // withExited returns the checkpoint with the terminated containers that the runtime
-// shows and the checkpoint lacks; news says that there are any.
-func (k completionCheckpoint) withExited(d *pod.Desired, seen pod.Observed) (next completionCheckpoint, news bool) {
+// shows and the checkpoint lacks; changed says that there are any.
+func (k completionCheckpoint) withExited(d *pod.Desired, seen pod.Observed) (next completionCheckpoint, changed bool) {
 	next = k
 	for spec := range pod.ContainerSpecs(&d.Pod.Spec) {
 		c := seen.LatestContainer(spec.Name)
@@ -18,17 +18,17 @@ func (k completionCheckpoint) withExited(d *pod.Desired, seen pod.Observed) (nex
 		last := *c
 		last.Kept, last.GracePeriod, last.Hash, last.LogPath = nil, nil, "", ""
 		next.Containers = append(slices.Clip(next.Containers), last)
-		news = true
+		changed = true
 	}
-	return next, news
+	return next, changed
 }
 
 func (k completionCheckpoint) has(is func(pod.Container) bool) bool {
 	return slices.ContainsFunc(k.Containers, is)
 }
 
-// addLostContainers returns the observed pod with the terminated containers that the runtime
-// has lost.
+// addLostContainers returns the observed pod with the terminated containers that the
+// runtime has lost.
 func (k completionCheckpoint) addLostContainers(seen pod.Observed) pod.Observed {
 	for _, c := range k.Containers {
 		if !slices.ContainsFunc(seen.Containers, func(s pod.Container) bool { return s.ID == c.ID }) {
@@ -38,18 +38,18 @@ func (k completionCheckpoint) addLostContainers(seen pod.Observed) pod.Observed 
 	return seen
 }
 
-// saveCompletion checkpoints that a pod has completed, and how its containers ended, as long as
-// the pod is desired. It cannot rely on the runtime's records: they are deleted when the
-// disk is full. For a pod that the node terminated, saveEnd stores the rest.
+// saveCompletion checkpoints that a pod has completed, and how its containers ended, as
+// long as the pod is desired. It cannot rely on the runtime's records: they are deleted
+// when the disk is full. For a pod that the node terminated, saveEnd saves the rest.
 func (w *worker) saveCompletion(v *view) {
 	if !v.step.Completed {
 		return
 	}
 	checkpoint := w.completion.record
 	checkpoint.UID, checkpoint.Source, checkpoint.StartTime = w.uid, v.granted.Source, w.startTime
-	checkpoint, news := checkpoint.withExited(v.granted, v.seen)
+	checkpoint, changed := checkpoint.withExited(v.granted, v.seen)
 	if end := v.step.End; end != nil {
-		if news {
+		if changed {
 			checkpoint.Termination, w.completion.record = *end, checkpoint
 			if err := w.agent.completions.save(checkpoint); err != nil {
 				w.log.Warn("cannot save how the containers of this pod ended: a restart of podd forgets it if the runtime does, too", "error", err)
@@ -58,7 +58,7 @@ func (w *worker) saveCompletion(v *view) {
 		return
 	}
 	w.completion.reached = true
-	if w.reported.completionSaved && !news {
+	if w.reported.completionSaved && !changed {
 		return
 	}
 	w.completion.record = checkpoint

@@ -167,7 +167,7 @@ type StatusSink interface {
 }
 
 // Recorder records events; eventType is v1's Normal or Warning, reason the kubelet's
-// if it has one. Neither method may block.
+// if it has one. None of the methods may block.
 type Recorder interface {
 	Event(p *v1.Pod, eventType, reason, message string)
 	// ContainerEvent is Event for one container of the pod.
@@ -294,7 +294,8 @@ func (p Parts) withDefaults() Parts {
 
 // Config configures an Agent. All fields are required except those with a default.
 type Config struct {
-	// Parts that are known when the agent is created; those of Greeted replace them.
+	// Parts that are known when the agent is created; those that AwaitRuntime
+	// returns replace them.
 	Parts
 	// AwaitRuntime returns the parts if they are known only once the runtime has responded
 	// for the first time. It blocks until then, but not for long: it is called again

@@ -39,9 +39,9 @@ func withDevices(req *pod.ContainerRequest, devices *pod.ContainerDevices) {
 	req.Annotations, req.CDI = devices.Annotations, devices.CDI
 }
 
-// releaseRemoved releases the devices and claims of pods that were removed while no podd ran, or
-// that a killed podd did not finish removing, and forgets the saved probe results of those
-// pods.
+// releaseRemoved releases the devices and claims of pods that were removed while no podd
+// ran, or that a killed podd did not finish removing, and forgets the saved probe results
+// of those pods.
 func (a *Agent) releaseRemoved() {
 	keep := make(map[pod.UID]bool)
 	for uid := range a.orphans {

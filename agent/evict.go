@@ -44,11 +44,11 @@ func (a *Agent) Evict(uid pod.UID, e pod.Eviction) bool {
 		w.log.Warn("not evicting a pod of the system's priority", "signal", e.Signal, "message", e.Message)
 		return false
 	}
-	decided, news := w.applyEnd(pod.Termination{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition})
+	decided, changed := w.applyEnd(pod.Termination{Reason: pod.ReasonEvicted, Message: e.Message, Grace: e.Grace, Condition: e.Condition})
 	if decided {
 		a.metrics.evictions.WithLabelValues(e.Signal).Inc()
 	}
-	return news
+	return changed
 }
 
 // Released says whether a pod no longer uses the node: it has no worker, or has

@@ -11,15 +11,15 @@ import (
 	"podd/internal/pod"
 )
 
-// restartedIDs notes which versions of pods volumes are told of.
-type restartedIDs struct {
+// followed notes which versions of pods volumes are told of.
+type followed struct {
 	noVolumes
 	mu       sync.Mutex
 	pods     map[pod.UID]*v1.Pod
 	stopping map[pod.UID]bool
 }
 
-func (f *restartedIDs) Stopping(uid pod.UID) {
+func (f *followed) Stopping(uid pod.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopping == nil {
@@ -28,19 +28,19 @@ func (f *restartedIDs) Stopping(uid pod.UID) {
 	f.stopping[uid] = true
 }
 
-func (f *restartedIDs) stops(d *pod.Desired) bool {
+func (f *followed) stops(d *pod.Desired) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopping[d.UID()]
 }
 
-func (f *restartedIDs) Follow(p *v1.Pod) {
+func (f *followed) Follow(p *v1.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pods[p.UID] = p
 }
 
-func (f *restartedIDs) has(d *pod.Desired) bool {
+func (f *followed) has(d *pod.Desired) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pods[d.UID()]
@@ -51,7 +51,7 @@ func (f *restartedIDs) has(d *pod.Desired) bool {
 // nothing until one of its containers starts again.
 func TestVolumesFollowThePodsThatRunAlsoAfterARestart(t *testing.T) {
 	t.Parallel()
-	v := &restartedIDs{pods: map[pod.UID]*v1.Pod{}}
+	v := &followed{pods: map[pod.UID]*v1.Pod{}}
 	with := func(c *agent.Config) { c.Volumes = v }
 	m := startMany(t, with)
 	d := manyPod(0)
@@ -75,7 +75,7 @@ func TestVolumesFollowThePodsThatRunAlsoAfterARestart(t *testing.T) {
 
 func TestVolumesDoNotFollowAPodThatHasEnded(t *testing.T) {
 	t.Parallel()
-	v := &restartedIDs{pods: map[pod.UID]*v1.Pod{}}
+	v := &followed{pods: map[pod.UID]*v1.Pod{}}
 	with := func(c *agent.Config) { c.Volumes = v }
 	m := startMany(t, with)
 	d := manyPod(0)
@@ -104,7 +104,7 @@ func TestVolumesDoNotFollowAPodThatHasEnded(t *testing.T) {
 // applied the pod's removal: the pod must not miss them.
 func TestVolumesAreToldThatTheirPodStopsBeforeTheNextUpdateIsTaken(t *testing.T) {
 	t.Parallel()
-	v := &restartedIDs{pods: map[pod.UID]*v1.Pod{}}
+	v := &followed{pods: map[pod.UID]*v1.Pod{}}
 	m := startMany(t, func(c *agent.Config) { c.Volumes = v })
 	for i := range 2 {
 		d := manyPod(i)

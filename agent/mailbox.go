@@ -15,11 +15,12 @@ type mail struct {
 	plan.Termination
 	// retry requests, once, a reset of the pod's back-off.
 	retry bool
-	// objectsChanged reports, once, that one of the pod's came, changed or went.
+	// objectsChanged reports, once, that one of the pod's objects came, changed or went.
 	objectsChanged bool
-	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver, without a reason.
+	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver,
+	// without a reason.
 	completedElsewhere bool
-	// resourcesFreed reports, once, that the node has more room than before.
+	// resourcesFreed reports, once, that resources of the node were freed.
 	resourcesFreed bool
 	// syncBegan is when the last sync began; an older hint is stale.
 	syncBegan instant
@@ -50,7 +51,7 @@ func (w *worker) endedElsewhereLocked(k completionCheckpoint) {
 		w.mail.completedElsewhere = true
 		return
 	}
-	if next, news := w.mail.WithEnd(k.Termination, time.Now()); news {
+	if next, changed := w.mail.WithEnd(k.Termination, time.Now()); changed {
 		w.mail.Termination = next
 		w.terminatingLocked()
 	}
@@ -70,8 +71,8 @@ func (w *worker) terminate(why string) { w.terminateWithin(plan.GracePeriod(w.de
 func (w *worker) terminateWithin(grace time.Duration, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next, news := w.mail.WithKill(plan.Kill{Grace: grace, Reason: why})
-	if !news {
+	next, changed := w.mail.WithKill(plan.Kill{Grace: grace, Reason: why})
+	if !changed {
 		return
 	}
 	w.mail.Termination = next

@@ -50,9 +50,9 @@ func (w *worker) handleObjectChange() {
 // waits for a moment.
 const apiServerGrace = 5 * time.Second
 
-// awaitsAPIServer says whether the apiserver still owes answers; until it has given them, an error
-// does not say all that is wrong. That takes no longer than apiServerGrace; each answer wakes
-// the pod.
+// awaitsAPIServer says whether the apiserver still owes answers; until it has given them, an
+// error does not say all that is wrong. That takes no longer than apiServerGrace; each
+// answer wakes the pod.
 func (w *worker) awaitsAPIServer(v *view, err error) bool {
 	if !errors.Is(err, pod.ErrObjectPending) {
 		w.starting.awaitingSince = time.Time{}
@@ -85,8 +85,8 @@ func (w *worker) contents(d *pod.Desired) map[pod.ObjectKey]uint64 {
 	return w.agent.cfg.Objects.Contents(w.uid)
 }
 
-// createdContents are the contents that a container is made from, if a later podd must be able to
-// tell whether they changed meanwhile.
+// createdContents are the contents that a container is created with, if a later podd must be
+// able to tell whether they changed meanwhile.
 func (w *worker) createdContents(v *view) pod.ContentHashes {
 	if yes, _ := pod.RestartOnChange(v.granted.Pod); !yes {
 		return pod.ContentHashes{}

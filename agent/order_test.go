@@ -54,7 +54,7 @@ func (n *node) RestartCounts(p *v1.Pod) (map[string]int32, error) {
 	return counts, nil
 }
 
-// completionCheckpoint is what the annotations of a container keep of its spec.
+// kept is what the annotations of a container keep of its spec.
 func kept(c *v1.Container) *v1.Container {
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return nil

@@ -48,8 +48,8 @@ func boot(t *testing.T, api *fakeAPI, dir string) *clustered {
 	return newNode(newFakeRuntime(t)).join(api, dir, nil)
 }
 
-// join starts a podd on a machine; greeted, if it is not nil, is when its runtime answers.
-func (n *node) join(api *fakeAPI, dir string, greeted <-chan struct{}) *clustered {
+// join starts a podd on a machine; responded, if it is not nil, is when its runtime responds.
+func (n *node) join(api *fakeAPI, dir string, responded <-chan struct{}) *clustered {
 	t := n.t
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -70,11 +70,11 @@ func (n *node) join(api *fakeAPI, dir string, greeted <-chan struct{}) *clustere
 	conf := podconfig.New(podconfig.Config{Sources: []podconfig.Source{source}, Log: log})
 	n.edit = func(_ context.Context, _ *podd, cfg *agent.Config) {
 		cfg.Status = both{n, writer}
-		if greeted != nil {
+		if responded != nil {
 			parts := cfg.Parts
 			cfg.AwaitRuntime = func(context.Context) (agent.Parts, error) {
 				select {
-				case <-greeted:
+				case <-responded:
 					return parts, nil
 				default:
 					return agent.Parts{}, pod.ErrUnavailable

@@ -21,53 +21,53 @@ type recovery struct {
 func (a *Agent) recover(ctx context.Context, out chan<- recovery) {
 	for try := 0; ctx.Err() == nil; try++ {
 		asked := time.Now()
-		f := a.find(ctx)
+		r := a.find(ctx)
 		select {
-		case out <- f:
+		case out <- r:
 		case <-ctx.Done():
 			return
 		}
-		if f.err == nil {
+		if r.err == nil {
 			return
 		}
 		delay := min(retryDelay(try), time.Second)
 		if try%60 == 1 { // one failure is a runtime that has only just begun to listen
-			a.log.Warn("waiting for the runtime to list its pods", "error", f.err, "retry_in", delay)
+			a.log.Warn("waiting for the runtime to list its pods", "error", r.err, "retry_in", delay)
 		}
 		wake.Sleep(ctx, delay-time.Since(asked)) // after a long wait for a response, retry at once
 	}
 }
 
 // find tries once.
-func (a *Agent) find(ctx context.Context) (f recovery) {
-	f.parts = a.cfg.Parts
+func (a *Agent) find(ctx context.Context) (r recovery) {
+	r.parts = a.cfg.Parts
 	if a.cfg.AwaitRuntime != nil {
-		if f.parts, f.err = a.cfg.AwaitRuntime(ctx); f.err != nil {
-			return f
+		if r.parts, r.err = a.cfg.AwaitRuntime(ctx); r.err != nil {
+			return r
 		}
 	}
-	summaries, err := f.parts.Observer.Summaries(ctx)
-	if f.err = err; err != nil {
-		return f
+	summaries, err := r.parts.Observer.Summaries(ctx)
+	if r.err = err; err != nil {
+		return r
 	}
 	for _, g := range summaries {
-		f.orphans = append(f.orphans, a.orphanOf(g))
+		r.orphans = append(r.orphans, a.orphanOf(g))
 	}
-	return f
+	return r
 }
 
 // handleRecovery takes in the result of recover. The parts were not used before.
-func (a *Agent) handleRecovery(f recovery) {
-	a.runtimeErr = f.err
-	if f.err != nil {
+func (a *Agent) handleRecovery(r recovery) {
+	a.runtimeErr = r.err
+	if r.err != nil {
 		return
 	}
-	a.recovered, a.cfg.Parts = true, f.parts.withDefaults()
-	for _, o := range f.orphans {
+	a.recovered, a.cfg.Parts = true, r.parts.withDefaults()
+	for _, o := range r.orphans {
 		a.orphans[o.UID] = o
 	}
 	maps.DeleteFunc(a.lastDesired, func(uid pod.UID, _ *pod.Desired) bool { _, runs := a.orphans[uid]; return !runs })
-	a.log.Info("runtime answered", "pods_found", len(f.orphans))
+	a.log.Info("runtime answered", "pods_found", len(r.orphans))
 	a.notifyUnknown() // woken while nothing was known
 }
 

@@ -13,8 +13,8 @@ import (
 	"podd/internal/pod"
 )
 
-// trackObserved records what only the first sync shows, and logs what changed since the last
-// one.
+// trackObserved records what only the first sync shows, and logs what changed since the
+// last one.
 func (w *worker) trackObserved(d *pod.Desired, seen pod.Observed, now time.Time) {
 	if w.startTime.IsZero() {
 		w.startTime = seen.StartTime
@@ -97,9 +97,9 @@ func (w *worker) report(v *view, err error) {
 
 // restartedIDs are the containers that were stopped in order to be restarted, or had their
 // start interrupted; nil for none.
-func restartedIDs(killed map[string]plan.ForcedRestart) map[string]bool {
+func restartedIDs(forced map[string]plan.ForcedRestart) map[string]bool {
 	var ids map[string]bool
-	for _, k := range killed {
+	for _, k := range forced {
 		if ids == nil {
 			ids = make(map[string]bool)
 		}

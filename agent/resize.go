@@ -82,7 +82,7 @@ func (w *worker) setAllocation(next allocation.Allocation) {
 	}
 }
 
-// admitResize asks whether the pod may have the desired resources. Concurrent
+// admitResize asks the node whether the pod may have the desired resources. Concurrent
 // decisions, about a new pod or another resize, wait: each must see the allocations
 // of the previous ones.
 func (w *worker) admitResize(a allocation.Allocation, now time.Time) {
@@ -140,18 +140,19 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	now := time.Now()
 	w.memory = w.memory.ResizeFailed(now)
 	v.wakeBy(w.memory.ResizeAt)
-	next, news := w.allocation.ResizeFailed(err, now)
+	next, changed := w.allocation.ResizeFailed(err, now)
 	w.setAllocation(next)
-	if news {
+	if changed {
 		w.agent.cfg.Events.Event(p, v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", v.granted, err.Error()))
 		w.log.Warn("pod resize failed", "error", err, "retry_in", w.memory.ResizeAt.Sub(now))
 	}
 	return false, nil
 }
 
-// raisePodLimits raises the pod's limits before containers start with more than it had: the kernel
-// would kill for memory that the pod lacks, and with cgroup v1 it refuses a quota of CPU that
-// exceeds the pod's. If it fails, so will the resize that follows, which reports it.
+// raisePodLimits raises the pod's limits before containers start with more than it had: the
+// kernel would kill for memory that the pod lacks, and with cgroup v1 it refuses a quota of
+// CPU that exceeds the pod's. If it fails, so will the resize that follows, which reports
+// it.
 func (w *worker) raisePodLimits(ctx context.Context, v *view) {
 	if r := w.agent.cfg.Resizer; r != nil {
 		if err := r.RaiseCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
@@ -247,8 +248,8 @@ func resizeMessage(words string, d *pod.Desired, wrong string) string {
 	return words + ": " + string(text)
 }
 
-// knowsAllPods reports that podd knows all pods that use resources of the node. Before that,
-// it cannot decide whether a resize fits. Any goroutine may call it.
+// knowsAllPods says that podd knows all pods that use resources of the node. Before that, it
+// cannot decide whether a resize fits. Any goroutine may call it.
 func (a *Agent) knowsAllPods() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -266,7 +267,7 @@ func (a *Agent) markAllKnown() {
 	a.wakeDeferred()
 }
 
-// wakeDeferred retries resizes that wait for room.
+// wakeDeferred retries deferred resizes, which wait for room.
 func (a *Agent) wakeDeferred() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 type smallNode struct {
 	mu    sync.Mutex
 	calls []string
-	// limit and usage are of every pod's memory; fail is what Hold answers.
+	// limit and usage are of every pod's memory; fail is what SetCgroup answers.
 	limit, usage int64
 	fail         error
 	infeasible   bool

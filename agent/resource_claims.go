@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// ResourceClaims prepares and unprepares the ResourceClaims of pods (package dra). If a call fails
-// for lack of a driver, the driver wakes the pod when it registers.
+// ResourceClaims prepares and unprepares the ResourceClaims of pods (package dra). If a
+// call fails for lack of a driver, the driver wakes the pod when it registers.
 type ResourceClaims interface {
 	// Prepare is called before each sandbox of a pod. It blocks while drivers work, or until
 	// ctx ends.

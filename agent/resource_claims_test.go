@@ -113,7 +113,7 @@ func withClaims(t *testing.T, policy string, play func(t *testing.T, s *scenario
 	})
 }
 
-// endedInAPI says whether a pod's last report has no container that runs.
+// shownEnded says whether a pod's last report has no container that runs.
 func (s *scenario) shownEnded(name string) bool {
 	for _, c := range s.reported(name).Observed.Containers {
 		if c.State != pod.ContainerExited {

@@ -186,11 +186,12 @@ func (w *worker) followVolumes(v *view) {
 	}
 }
 
-// acquireStartSlot waits for a slot among the sandboxes being started; releaseStartSlot frees it.
+// acquireStartSlot waits for a slot among the sandboxes being started; releaseStartSlot
+// frees it.
 func (w *worker) acquireStartSlot(ctx context.Context) error {
-	leave, err := w.agent.startSlots.Acquire(ctx, slots.Rest{})
+	release, err := w.agent.startSlots.Acquire(ctx, slots.Rest{})
 	if err == nil {
-		w.starting.releaseSlot = leave
+		w.starting.releaseSlot = release
 	}
 	return err
 }
@@ -237,8 +238,8 @@ func (w *worker) runSandbox(ctx context.Context, req pod.SandboxRequest) error {
 	return err
 }
 
-// recordSandboxFailure reports a sandbox that could not be created, and records an attempt if its
-// name is still reserved.
+// recordSandboxFailure reports a sandbox that could not be created, and remembers the
+// attempt if its name is still reserved.
 func (w *worker) recordSandboxFailure(ctx context.Context, v *view, err error) error {
 	switch {
 	case errors.Is(err, pod.ErrNameLost):

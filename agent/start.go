@@ -126,8 +126,8 @@ func (w *worker) startContainer(ctx context.Context, v *view, st plan.Start) (ma
 	return true, nil
 }
 
-// createContainer creates a container and returns what is known of it. The ID is empty while its
-// image or a device is not available yet.
+// createContainer creates a container and returns what is known of it. The ID is empty
+// while its image or a device is not available yet.
 func (w *worker) createContainer(ctx context.Context, v *view, st plan.Start) (made pod.Container, err error) {
 	cfg, d := &w.agent.cfg, v.granted
 	image, err := cfg.Images.Ensure(ctx, d.Pod, st.Container)

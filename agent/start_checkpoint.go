@@ -9,16 +9,16 @@ import (
 	"podd/internal/pod"
 )
 
-// startCheckpoint is a checkpoint: it lists the containers of a pod that podd began to start, until the
-// start is done. A start is done once the runtime has answered and the postStart hook, if there
-// is one, has succeeded. After podd was killed in between, the checkpoint tells the next podd
-// which failures its own end caused. It starts such a container again and runs such a hook
-// again, before the container shows as running.
+// startCheckpoint lists the containers of a pod with a pending start: podd began it, and it
+// is not done. A start is done once the runtime has answered and the postStart hook, if
+// there is one, has succeeded. After podd was killed in between, the checkpoint tells the
+// next podd which failures its own end caused. It starts such a container again and runs
+// such a hook again, before the container shows as running.
 type startCheckpoint struct {
 	UID pod.UID `json:"uid"`
 	// Source is the pod's source.
 	Source pod.Source `json:"source,omitempty"`
-	// Pending are the IDs of the containers, by name.
+	// Pending has the IDs of the containers, by name.
 	Pending map[string]string `json:"begun"`
 }
 
@@ -43,7 +43,7 @@ func (w *worker) beginStart(d *pod.Desired, st plan.Start, id string) {
 
 // startDone removes a container from the checkpoint.
 func (w *worker) startDone(d *pod.Desired, name string) {
-	if _, begun := w.starting.pendingStarts[name]; !begun {
+	if _, pending := w.starting.pendingStarts[name]; !pending {
 		return
 	}
 	next := maps.Clone(w.starting.pendingStarts)
@@ -51,13 +51,13 @@ func (w *worker) startDone(d *pod.Desired, name string) {
 	w.saveStarts(d, next)
 }
 
-func (w *worker) saveStarts(d *pod.Desired, begun map[string]string) {
-	w.starting.pendingStarts = begun
+func (w *worker) saveStarts(d *pod.Desired, pending map[string]string) {
+	w.starting.pendingStarts = pending
 	var err error
-	if len(begun) == 0 {
+	if len(pending) == 0 {
 		err = w.agent.pendingStarts.drop(w.uid)
 	} else {
-		err = w.agent.pendingStarts.save(startCheckpoint{UID: w.uid, Source: d.Source, Pending: begun})
+		err = w.agent.pendingStarts.save(startCheckpoint{UID: w.uid, Source: d.Source, Pending: pending})
 	}
 	if err != nil {
 		w.log.Warn("cannot save which containers of this pod are being started: if podd is killed meanwhile, their start or postStart hook may count as failed, or as done",
@@ -65,7 +65,7 @@ func (w *worker) saveStarts(d *pod.Desired, begun map[string]string) {
 	}
 }
 
-// resumeStarts looks at the outcome of the starts that had begun. A start that is done
+// resumeStarts looks at the outcome of the pending starts. A start that is done
 // leaves the checkpoint. A postStart hook that does not run and did not finish runs
 // again, unless its container is being stopped.
 func (w *worker) resumeStarts(v *view) {
@@ -86,7 +86,7 @@ func (w *worker) resumeStarts(v *view) {
 	}
 }
 
-// resumePostStart runs the hook of a running container if its start has begun and this
+// resumePostStart runs the hook of a running container if its start is pending and this
 // podd has not run the hook.
 func (w *worker) resumePostStart(v *view, spec *v1.Container, id string) {
 	w.mu.Lock()

@@ -40,7 +40,7 @@ type containerStop struct {
 	mu         sync.Mutex         // guards what follows
 	cancelHook context.CancelFunc // ends the hook; nil for none
 	countdown  plan.Countdown
-	shortened  chan struct{} // closed when time is shortened
+	shortened  chan struct{} // closed when countdown is shortened
 }
 
 func newContainerStop(grace time.Duration) *containerStop {
@@ -79,8 +79,8 @@ func closed(c <-chan struct{}) bool {
 func (s *containerStop) shortenGracePeriod(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, news := s.countdown.Shortened(grace, time.Now())
-	if !news {
+	next, changed := s.countdown.Shortened(grace, time.Now())
+	if !changed {
 		return
 	}
 	s.countdown = next
@@ -88,8 +88,8 @@ func (s *containerStop) shortenGracePeriod(grace time.Duration) {
 	s.shortened = make(chan struct{})
 }
 
-// remaining is the remaining time. pulled is closed when that changes.
-func (s *containerStop) remaining() (left plan.Countdown, pulled <-chan struct{}) {
+// remaining returns the remaining time; shortened is closed when that changes.
+func (s *containerStop) remaining() (left plan.Countdown, shortened <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.countdown, s.shortened
@@ -101,8 +101,8 @@ func (s *containerStop) within(ctx context.Context) (context.Context, context.Ca
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for ctx.Err() == nil {
-			left, pulled := s.remaining()
-			wake.Until(ctx, pulled, left.Until)
+			left, shortened := s.remaining()
+			wake.Until(ctx, shortened, left.Until)
 			if !time.Now().Before(left.Until) {
 				cancel()
 			}
@@ -244,23 +244,23 @@ func (w *worker) stopContainer(ctx context.Context, d *pod.Desired, s plan.Stop,
 		}
 	}
 	for ctx.Err() == nil {
-		left, pulled := op.remaining()
+		left, shortened := op.remaining()
 		call, cancel := context.WithCancelCause(ctx)
 		go func() {
 			select {
-			case <-pulled:
+			case <-shortened:
 				cancel(errPodChanged)
 			case <-call.Done():
 			}
 		}()
 		err := ignoreNotFound(w.agent.cfg.Containers.StopContainer(call, s.ID, left.Signal(time.Now())))
-		shortened := errors.Is(context.Cause(call), errPodChanged)
+		retry := errors.Is(context.Cause(call), errPodChanged)
 		cancel(nil)
 		switch {
 		case err == nil:
 			op.end()
 			return nil
-		case !shortened:
+		case !retry:
 			return err
 		}
 	}
@@ -285,12 +285,12 @@ func (w *worker) abortRequests(ctx context.Context, d *pod.Desired, container st
 		}
 	}()
 	for {
-		left, pulled := op.remaining()
+		left, shortened := op.remaining()
 		due := left.Until.Add(killTime)
 		if !time.Now().Before(due) {
 			break
 		}
-		if !wake.Until(ctx, pulled, due) {
+		if !wake.Until(ctx, shortened, due) {
 			return
 		}
 	}

@@ -21,7 +21,7 @@ type leftovers struct {
 	// busy are like pods, and their processes run.
 	busy []pod.UID
 	logs []logRemoval
-	// recheck says that this is what came of another look at what was kept.
+	// recheck says that this is the result of another look at what was kept.
 	recheck bool
 }
 
@@ -44,9 +44,9 @@ func (a *Agent) allSourcesReady() bool {
 	return !slices.ContainsFunc(a.cfg.Sources, func(s pod.Source) bool { return !a.ready[s] })
 }
 
-// RecheckLeftovers says that processes outside this runtime's pods may have ended, so that podd
-// looks again at what it kept on disk because of them. Any goroutine may call it; it
-// never blocks.
+// RecheckLeftovers has podd look again at what it kept on disk because of processes outside
+// this runtime's pods: some of them may have ended. Any goroutine may call it; it never
+// blocks.
 func (a *Agent) RecheckLeftovers() {
 	a.recheck.Notify()
 }

@@ -156,8 +156,8 @@ func (w *worker) plan(v *view, now time.Time) plan.Step {
 }
 
 // countRestarts reads, once in the worker's life and before it creates a container,
-// the restart counts of lost containers from the logs; news says that it did.
-func (w *worker) countRestarts(d *pod.Desired) (news bool) {
+// the restart counts of lost containers from the logs; found says that there are any.
+func (w *worker) countRestarts(d *pod.Desired) (found bool) {
 	if w.stored.restartsCounted {
 		return false
 	}

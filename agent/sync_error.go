@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// failed notes a sync that went wrong and says when to try again.
+// failed records a sync that went wrong and says when to try again.
 func (w *worker) failed(ctx context.Context, doing string, err error) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
@@ -17,7 +17,7 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 	w.agent.metrics.syncErrors.Inc()
 	level := slog.LevelWarn
 	text := err.Error()
-	if _, told := errors.AsType[recordedError](err); told || w.reported.err == text {
+	if _, recorded := errors.AsType[recordedError](err); recorded || w.reported.err == text {
 		level = slog.LevelDebug // said once, until it changes
 	}
 	w.reported.err = text

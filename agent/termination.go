@@ -9,14 +9,14 @@ import (
 	"podd/internal/pod"
 )
 
-// completionCheckpoint is the checkpoint of a desired pod that has completed or was terminated by the
-// node: it must not run again after a restart of podd, even if the runtime forgets
-// it.
+// completionCheckpoint is the checkpoint of a desired pod that has completed or was
+// terminated by the node: it must not run again after a restart of podd, even if the
+// runtime forgets it.
 type completionCheckpoint struct {
 	UID pod.UID `json:"uid"`
 	// Source is the pod's source; empty in a file of an older podd.
 	Source pod.Source `json:"source,omitempty"`
-	// End is the node's decision; without a reason the pod ran to completion.
+	// Termination is the node's decision; without a reason the pod ran to completion.
 	pod.Termination
 	// StartTime is that of the pod.
 	StartTime time.Time `json:"startTime,omitzero"`
@@ -25,8 +25,8 @@ type completionCheckpoint struct {
 	Containers []pod.Container `json:"containers,omitempty"`
 }
 
-// newCompletions stores checkpoints of completed pods in a directory. If a pod's file cannot be
-// read, the pod runs again, unless the runtime knows that it has completed.
+// newCompletions stores checkpoints of completed pods in a directory. If a pod's file cannot
+// be read, the pod runs again, unless the runtime knows that it has completed.
 func newCompletions(dir string) *checkpoints[completionCheckpoint] {
 	return newCheckpoints(newCheckpointFiles(dir, "which pod was terminated", func(k *completionCheckpoint) pod.UID { return k.UID }, func(k *completionCheckpoint) error {
 		for i := range k.Containers {
@@ -76,13 +76,13 @@ func (a *Agent) End(uid pod.UID, end pod.Termination) {
 }
 
 // applyEnd passes the node's decision to the worker. decided says that this decision counts
-// and no earlier one; news says that it changes anything: an earlier one may get a
+// and no earlier one; changed says that it changes anything: an earlier one may get a
 // shorter grace period.
-func (w *worker) applyEnd(end pod.Termination) (decided, news bool) {
+func (w *worker) applyEnd(end pod.Termination) (decided, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next, news := w.mail.WithEnd(end, time.Now())
-	if w.finished || !news {
+	next, changed := w.mail.WithEnd(end, time.Now())
+	if w.finished || !changed {
 		return false, false
 	}
 	decided = w.mail.End == nil && w.mail.Kill == nil
@@ -103,7 +103,7 @@ func (w *worker) saveEnd(d *pod.Desired, end *pod.Termination) {
 	}
 	w.mu.Unlock()
 	w.agent.cfg.Volumes.Stopping(w.uid)
-	if _, told := w.agent.completions.get(w.uid); told {
+	if _, saved := w.agent.completions.get(w.uid); saved {
 		return // by an earlier podd
 	}
 	if err := w.agent.completions.save(completionCheckpoint{UID: w.uid, Source: d.Source, Termination: *end, StartTime: w.startTime}); err != nil {
@@ -158,8 +158,8 @@ func attachLimitEnd(err error) pod.Termination {
 	}
 }
 
-// dropStaleCheckpoints drops the checkpoints of pods that are gone, once it is known which pods
-// their source desires and which pods run.
+// dropStaleCheckpoints drops the checkpoints of pods that are gone, once it is known which
+// pods their source desires and which pods run.
 func (a *Agent) dropStaleCheckpoints() {
 	if a.readyAtCleanup == len(a.ready) {
 		return

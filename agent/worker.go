@@ -139,7 +139,7 @@ func newWorker(a *Agent, d *pod.Desired) *worker {
 
 // wakeSuppression is the longest time after a failed sync in which events do not wake the
 // worker: the calls of such a sync cause some, and each would start the next one.
-// Orders do wake it.
+// Urgent requests do wake it.
 const wakeSuppression = time.Second
 
 // run observes, decides and acts until the pod is removed or ctx ends.

@@ -10,7 +10,7 @@ import (
 
 // startMissing starts workers for desired pods that have none and may have one.
 func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
-	held := a.reservedNames(missing)
+	reserved := a.reservedNames(missing)
 	candidates := make([]plan.Candidate, len(missing))
 	for i, d := range missing {
 		candidates[i] = a.candidate(d)
@@ -18,10 +18,10 @@ func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	plan.StartOrder(candidates)
 	defer func() { a.admissionDue = false }()
 	for _, c := range candidates {
-		if held[c.Desired.Name()] {
+		if reserved[c.Desired.Name()] {
 			continue
 		}
-		held[c.Desired.Name()] = true
+		reserved[c.Desired.Name()] = true
 		a.admissionMu.Lock()
 		if a.admits(c) {
 			a.startWorker(ctx, c.Desired, "")
@@ -49,26 +49,26 @@ func (a *Agent) delete(d *pod.Desired) {
 // reservedNames are the namespace/names that no pod may be started with now: a worker has
 // them, or a running pod that may turn out to be orphaned.
 func (a *Agent) reservedNames(of []*pod.Desired) map[string]bool {
-	held := make(map[string]bool, len(of))
+	reserved := make(map[string]bool, len(of))
 	for _, d := range of {
-		held[d.Name()] = false
+		reserved[d.Name()] = false
 	}
-	hold := func(name string) {
-		if _, asked := held[name]; asked {
-			held[name] = true
+	reserve := func(name string) {
+		if _, asked := reserved[name]; asked {
+			reserved[name] = true
 		}
 	}
 	a.mu.Lock()
 	for _, w := range a.workers {
-		hold(w.name)
+		reserve(w.name)
 	}
 	a.mu.Unlock()
 	for uid, g := range a.orphans {
 		if a.desired[uid] == nil {
-			hold(g.Namespace + "/" + g.Name)
+			reserve(g.Namespace + "/" + g.Name)
 		}
 	}
-	return held
+	return reserved
 }
 
 // Expects says whether a pod that has no status yet may exist: not all pods are known, or

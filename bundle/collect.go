@@ -27,7 +27,7 @@ const (
 	listRetryDelay = 500 * time.Millisecond
 )
 
-// Lister tells a Leaks about CRI's sandboxes.
+// Lister tells a LeakCollector about CRI's sandboxes.
 type Lister interface {
 	// SandboxIDs returns the IDs of all sandboxes that the runtime knows.
 	SandboxIDs(ctx context.Context) ([]string, error)
@@ -42,7 +42,7 @@ type Network interface {
 	Collect(ctx context.Context, live []string, before time.Time)
 }
 
-// LeakCollectorConfig configures a Leaks. All fields are required.
+// LeakCollectorConfig configures a LeakCollector. All fields are required.
 type LeakCollectorConfig struct {
 	// Endpoint is the runtime's endpoint, as unix:///path.
 	Endpoint string
@@ -64,14 +64,14 @@ type LeakCollectorConfig struct {
 	Log     *slog.Logger
 }
 
-// LeakCollector removes what broken-off calls left in the bundled runtime. Make it with NewLeakCollector,
-// Run it once.
+// LeakCollector removes what broken-off calls left in the bundled runtime. Make it with
+// NewLeakCollector, Run it once.
 type LeakCollector struct {
 	cfg LeakCollectorConfig
 	log *slog.Logger
 }
 
-// NewLeakCollector returns a Leaks. It starts nothing.
+// NewLeakCollector returns a LeakCollector. It starts nothing.
 func NewLeakCollector(cfg LeakCollectorConfig) *LeakCollector {
 	return &LeakCollector{cfg: cfg, log: cfg.Log}
 }
@@ -185,16 +185,16 @@ func (l *LeakCollector) collect(ctx context.Context, containerd Containerd, bega
 	}
 	l.log.Debug("collecting leftovers of failed calls", "everything", bool(scope))
 	now := time.Now()
-	remains, slack := criteriaAt(now.Round(0), momentOf(l.cfg.Started, now), momentOf(began, now), l.cfg.Lister.Shared())
-	remains.Running = running
+	criteria, slack := criteriaAt(now.Round(0), momentOf(l.cfg.Started, now), momentOf(began, now), l.cfg.Lister.Shared())
+	criteria.Running = running
 	// By age alone, even for what an earlier podd's calls left: containerd may still be
 	// giving them up.
 	failed = !l.deleteAbandoned(ctx, containerd, slack)
 	// Shims before the network: they may hold network namespaces.
-	failed = !l.collectShims(ctx, containerd, remains) || failed
+	failed = !l.collectShims(ctx, containerd, criteria) || failed
 	// A sandbox has its network before it is listed, and a call may still succeed after its
 	// client is gone: do not take its network from under it.
-	before := remains.Before
+	before := criteria.Before
 	busy = len(unlisted) > 0
 	if busy {
 		before = slack
@@ -234,15 +234,15 @@ func (m moment) earliestBefore(now time.Time, ago time.Duration) time.Time {
 // criteriaAt says how old the leftovers of calls are. slack is the time before which
 // anything is a leftover by its age alone. now has no monotonic reading. If the runtime is
 // shared, calls of others are at work no matter when this podd was started.
-func criteriaAt(now time.Time, started, began moment, shared bool) (remains LeftoverCriteria, slack time.Time) {
+func criteriaAt(now time.Time, started, began moment, shared bool) (criteria LeftoverCriteria, slack time.Time) {
 	slack = started.earliestBefore(now, maxCallDuration)
-	remains.RuntimeBegan = began.earliest(now)
-	remains.Before = slack
+	criteria.RuntimeBegan = began.earliest(now)
+	criteria.Before = slack
 	if !shared {
-		remains.Before = latest(slack, remains.RuntimeBegan, started.earliest(now))
+		criteria.Before = latest(slack, criteria.RuntimeBegan, started.earliest(now))
 	}
-	remains.UnownedBefore = latest(remains.Before, started.earliestBefore(now, unownedSlack))
-	return remains, slack
+	criteria.UnownedBefore = latest(criteria.Before, started.earliestBefore(now, unownedSlack))
+	return criteria, slack
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
@@ -250,24 +250,24 @@ func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Ti
 // deleteStaleLeases is called only after a runtime became ready: leases are compared by the wall
 // clock, and nobody sets that between the start of a runtime and its first answer.
 func (l *LeakCollector) deleteStaleLeases(ctx context.Context, containerd Containerd, began time.Time) {
-	ended, err := containerd.DeleteStaleLeases(ctx, began)
+	deleted, err := containerd.DeleteStaleLeases(ctx, began)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot delete all leases of interrupted calls", "error", err)
 	}
-	if ended > 0 {
-		l.log.Info("deleted leases of interrupted calls", "leases", ended)
+	if deleted > 0 {
+		l.log.Info("deleted leases of interrupted calls", "leases", deleted)
 	}
 }
 
 // collectShims returns false if not everything could be collected.
-func (l *LeakCollector) collectShims(ctx context.Context, containerd Containerd, remains LeftoverCriteria) (ok bool) {
+func (l *LeakCollector) collectShims(ctx context.Context, containerd Containerd, criteria LeftoverCriteria) (ok bool) {
 	binDir, err := Find(l.cfg.RuntimeDir)
 	if err != nil {
 		l.log.Warn("cannot look for leaked shims", "error", err)
 		return false
 	}
 	s := &Settings{BinDir: binDir, RootDir: l.cfg.RootDir, StateDir: l.cfg.StateDir}
-	got, err := s.CollectShims(ctx, containerd, remains)
+	got, err := s.CollectShims(ctx, containerd, criteria)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot stop all leaked shims", "error", err)
 	}

@@ -59,17 +59,17 @@ func TestWhatIsBeingCreatedIsSparedThoughTheClockWasSetBack(t *testing.T) {
 		{"set forward, made by an earlier podd", time.Hour, -minute / 4, true, false},
 		{"set forward, made in an earlier runtime", time.Hour, -minute, true, true},
 	} {
-		remains, _ := criteriaAt(start.Add(2*minute+tc.set), moment{start, 2 * minute}, moment{start.Add(-minute / 2), 5 * minute / 2}, false)
+		criteria, _ := criteriaAt(start.Add(2*minute+tc.set), moment{start, 2 * minute}, moment{start.Add(-minute / 2), 5 * minute / 2}, false)
 		made := start.Add(tc.made)
-		if got := made.Before(remains.Before); got != tc.left {
+		if got := made.Before(criteria.Before); got != tc.left {
 			t.Errorf("%s: of an earlier podd %v, want %v", tc.name, got, tc.left)
 		}
-		if got := made.Before(remains.RuntimeBegan); got != tc.beforeThis {
+		if got := made.Before(criteria.RuntimeBegan); got != tc.beforeThis {
 			t.Errorf("%s: of an earlier runtime %v, want %v", tc.name, got, tc.beforeThis)
 		}
 	}
-	if remains, slack := criteriaAt(start, moment{start.Add(-time.Hour), time.Hour}, moment{}, true); remains.Before != slack || !remains.RuntimeBegan.Before(start.Add(-time.Hour)) {
-		t.Errorf("a runtime that is shared, and began at an unknown time: got %+v", remains)
+	if criteria, slack := criteriaAt(start, moment{start.Add(-time.Hour), time.Hour}, moment{}, true); criteria.Before != slack || !criteria.RuntimeBegan.Before(start.Add(-time.Hour)) {
+		t.Errorf("a runtime that is shared, and began at an unknown time: got %+v", criteria)
 	}
 }
 

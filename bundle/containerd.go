@@ -53,10 +53,10 @@ func (c Containerd) Record(ctx context.Context, namespace, id string) (Record, e
 	return r, err
 }
 
-// criState says whether CRI considers a container ended, or does not know it. It looks for a
-// sandbox among the sandboxes first: containerd logs each ID that it does not find as an
-// error.
-func (c Containerd) criState(ctx context.Context, id string, sandbox bool) (givenUp, unknown bool, err error) {
+// criState says whether CRI considers a container ended, and whether CRI does not know it. It
+// looks for a sandbox among the sandboxes first: containerd logs each ID that it does not find
+// as an error.
+func (c Containerd) criState(ctx context.Context, id string, sandbox bool) (endedInCRI, unknown bool, err error) {
 	cri := runtimeapi.NewRuntimeServiceClient(c.Conn)
 	asks := []func() (ended bool, err error){
 		func() (bool, error) {

@@ -33,8 +33,8 @@ func (s *Settings) Exec() error {
 const notifyVariable = "NOTIFY_SOCKET"
 
 // passedEnv are the variables of whoever started podd that the runtime and its plugins get: how
-// they reach registries, and whom they trust. docs/configuration.md names them. No other reaches them: what a
-// shell happens to have set would change how pods run.
+// they reach registries, and whom they trust. docs/configuration.md names them. No other
+// reaches them: what a shell happens to have set would change how pods run.
 var passedEnv = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR",

@@ -19,7 +19,7 @@ const leaseExpires = "containerd.io/gc.expire"
 // later, they hold what the call had made: a container's snapshot. began is the start of
 // this containerd's process. If it deletes any, it blocks until containerd has collected
 // what they held.
-func (c Containerd) DeleteStaleLeases(ctx context.Context, began time.Time) (ended int, err error) {
+func (c Containerd) DeleteStaleLeases(ctx context.Context, began time.Time) (deleted int, err error) {
 	r, err := leasesapi.NewLeasesClient(c.Conn).List(withNamespace(ctx, criNamespace), &leasesapi.ListRequest{})
 	if err != nil {
 		return 0, fmt.Errorf("list containerd's leases: %w", err)

@@ -77,12 +77,13 @@ type LeftoverCriteria struct {
 	Running map[string]bool
 }
 
-// mayBeLeftover says whether something that began at that time is a leftover, if it is unowned.
+// mayBeLeftover says whether something that began at that time may be a leftover: it is one if
+// it is unowned.
 func (r LeftoverCriteria) mayBeLeftover(id string, began time.Time) bool {
 	return !r.Running[id] && (began.Before(r.Before) || began.Before(r.UnownedBefore))
 }
 
-// isLeftover says the same as may, for something with a known record.
+// isLeftover says whether something with that record that began at that time is a leftover.
 func (r LeftoverCriteria) isLeftover(began time.Time, record Record) bool {
 	return began.Before(r.Before) || record.unowned() && began.Before(r.UnownedBefore)
 }
@@ -113,8 +114,8 @@ type Runtime interface {
 // Errors do not stop the rest. It blocks for a few milliseconds when there is nothing to
 // do, and up to 10 s for a shim or container. Do not call it concurrently. It uses BinDir,
 // RootDir and StateDir of Settings.
-func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, remains LeftoverCriteria) (CollectedShims, error) {
-	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, criteria: remains}
+func (s *Settings) CollectShims(ctx context.Context, runtime Runtime, criteria LeftoverCriteria) (CollectedShims, error) {
+	c := &shimCollection{s: s, proc: "/proc", runtime: runtime, criteria: criteria}
 	// Shims first: they hold the rest. CRI's directories after what runs in them.
 	err := errors.Join(c.killLeakedShims(ctx), c.deleteLeakedContainers(ctx), c.removeBundles(ctx), c.collectUnlisted(ctx), c.removeDeadSockets(ctx))
 	return c.done, err

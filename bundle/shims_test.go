@@ -218,8 +218,8 @@ func TestWhatContainerdGaveUpDeletingIsRemoved(t *testing.T) {
 		{"containerd may still be deleting it", now.Add(-time.Second), false},
 		{"containerd has given up", now.Add(time.Minute), true},
 	} {
-		remains := LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: tt.unownedBefore, RuntimeBegan: now.Add(-time.Minute)}
-		got, err := s.CollectShims(t.Context(), knows(), remains)
+		criteria := LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: tt.unownedBefore, RuntimeBegan: now.Add(-time.Minute)}
+		got, err := s.CollectShims(t.Context(), knows(), criteria)
 		if err != nil || exists(dir) == tt.gone || got.Any() != tt.gone {
 			t.Errorf("%s: got %+v, %v; it is there: %v", tt.what, got, err, exists(dir))
 		}
@@ -284,13 +284,13 @@ func TestWhatNoCallCanBeCreatingIsCollectedSoon(t *testing.T) {
 			s := someSettings(t)
 			note := mkdir(t, filepath.Join(s.StateDir, "runc/k8s.io/it"))
 			now := time.Now()
-			remains := LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second), RuntimeBegan: now.Add(-time.Minute)}
+			criteria := LeftoverCriteria{Before: now.Add(-time.Minute), UnownedBefore: now.Add(time.Second), RuntimeBegan: now.Add(-time.Minute)}
 			if tt.running {
-				remains.Running = map[string]bool{"it": true}
+				criteria.Running = map[string]bool{"it": true}
 			}
 			var deleted []string
 			runtime := answers{deleted: &deleted, record: func(string, string) (Record, error) { return tt.record, nil }}
-			got, err := s.CollectShims(t.Context(), runtime, remains)
+			got, err := s.CollectShims(t.Context(), runtime, criteria)
 			if err != nil || got.Containers == 1 != tt.gone {
 				t.Errorf("got %+v, %v, want one container: %v", got, err, tt.gone)
 			}

@@ -37,7 +37,7 @@ func (u *SnapshotUsage) Measure(ctx context.Context, c Containerd) (DiskUsage, e
 	if err != nil {
 		return DiskUsage{}, fmt.Errorf("list the snapshots of %s: %w", u.Snapshotter, err)
 	}
-	settled := map[string]DiskUsage{}
+	committed := map[string]DiskUsage{}
 	var sum DiskUsage
 	for _, s := range all {
 		used, known := u.committed[s.Name]
@@ -49,11 +49,11 @@ func (u *SnapshotUsage) Measure(ctx context.Context, c Containerd) (DiskUsage, e
 			used = DiskUsage{r.GetSize(), r.GetInodes()} // of one that is gone: nothing
 		}
 		if s.Kind == snapshotsapi.Kind_COMMITTED {
-			settled[s.Name] = used
+			committed[s.Name] = used
 		}
 		sum = sum.plus(used)
 	}
-	u.committed = settled
+	u.committed = committed
 	return sum, nil
 }
 

@@ -1,6 +1,6 @@
 // Package cgroup owns the cgroups above podd's containers: it detects the cgroup
 // version and driver of the machine (Detect), names each pod's cgroup (Parent),
-// computes its limits (PodLimits), attributes OOM kills to containers (OOMWitness),
+// computes its limits (PodLimits), attributes OOM kills to containers (OOMDetector),
 // and manages the cgroups themselves (Tree): created before the pod's sandbox,
 // updated when the pod is resized, removed when the pod is gone. The cgroups of
 // sandboxes and containers, below the pod's, belong to the runtime.
@@ -21,7 +21,7 @@
 // properties of the slices, since systemd would revert what it does not know of, and also
 // written to the cgroup files, since not every limit has a property.
 //
-// Promises: no process is moved, and only End kills any; a cgroup that still has a
+// Promises: no process is moved, and only KillLeftover kills any; a cgroup that still has a
 // process is left alone with an error. No call blocks for longer than the kernel and
 // systemd take to respond. All functions are safe for concurrent use, but calls for one
 // pod must not overlap.

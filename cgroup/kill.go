@@ -15,11 +15,11 @@ import (
 	"podd/internal/pod"
 )
 
-// KillLeftover kills the processes in those cgroups below a pod's that have one of the IDs in
-// their names. The IDs are those of sandboxes and containers that the runtime reports as
+// KillLeftover kills the processes in those cgroups below a pod's that have one of the IDs
+// in their names. The IDs are those of sandboxes and containers that the runtime reports as
 // ended. A runtime that is interrupted while it starts a process may leave it behind and
-// forget it. End leaves the pod's other cgroups alone: another agent's container of the
-// same pod may run there. It does not wait until the processes have exited.
+// forget it. KillLeftover leaves the pod's other cgroups alone: another agent's container of
+// the same pod may run there. It does not wait until the processes have exited.
 func (t *Tree) KillLeftover(uid pod.UID, ids []string) error {
 	var errs []error
 	for _, rel := range t.podPaths(uid) {

@@ -26,8 +26,8 @@ type OOMDetector struct {
 	past map[pod.UID]*pastKills
 }
 
-// pastKills are the containers of a pod that ended by an OOM kill: those that the runtime still
-// has, by ID, and how many by name there have been.
+// pastKills are the containers of a pod that ended by an OOM kill: those that the runtime
+// still has, by ID, and how many by name there have been.
 type pastKills struct {
 	ids    map[string]bool
 	byName map[string]uint64
@@ -41,7 +41,7 @@ type oomKills struct {
 	counted int64
 }
 
-// NewOOMDetector returns a witness; kills, such as Tree.Kills, returns how many
+// NewOOMDetector returns an OOMDetector; kills, such as Tree.OOMKills, returns how many
 // processes of a pod the OOM killer has killed.
 func NewOOMDetector(kills func(pod.UID) (int64, error), log *slog.Logger) *OOMDetector {
 	return &OOMDetector{kills: kills, log: log, pods: map[pod.UID]*oomKills{}, past: map[pod.UID]*pastKills{}}
@@ -115,8 +115,8 @@ func (w *OOMDetector) countLocked(uid pod.UID, seen *pod.Observed) {
 	}
 }
 
-// PastOOMKills returns how many OOM kills have ended earlier containers of that name. When a container
-// is removed, its cgroup disappears, and with it the kernel's count.
+// PastOOMKills returns how many OOM kills have ended earlier containers of that name. When a
+// container is removed, its cgroup disappears, and with it the kernel's count.
 func (w *OOMDetector) PastOOMKills(uid pod.UID, container, id string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -30,8 +30,8 @@ func (t *Tree) HasProcesses(uid pod.UID) (bool, error) {
 // LostContainers returns the cgroups directly below a pod's that have processes and a name
 // without any of the known IDs, which are those of the sandboxes and containers that the
 // runtime lists. In such a cgroup runs a container that the runtime has lost track of.
-// Strays reads one hierarchy, since a container is in all of them, in about ten system
-// calls.
+// LostContainers reads one hierarchy, since a container is in all of them, in about ten
+// system calls.
 func (t *Tree) LostContainers(uid pod.UID, known []string) ([]string, error) {
 	for _, rel := range t.podPaths(uid) {
 		dir := filepath.Join(t.facts.Mounts[0], rel)
@@ -40,19 +40,19 @@ func (t *Tree) LostContainers(uid pod.UID, known []string) ([]string, error) {
 			continue
 		}
 		errs := []error{err}
-		var strays []string
+		var lost []string
 		for _, e := range entries {
 			if !e.IsDir() || slices.ContainsFunc(known, func(id string) bool { return strings.Contains(e.Name(), id) }) {
 				continue
 			}
 			busy, err := populated(filepath.Join(dir, e.Name()))
 			if busy {
-				strays = append(strays, filepath.Join(dir, e.Name()))
+				lost = append(lost, filepath.Join(dir, e.Name()))
 			}
 			errs = append(errs, err)
 		}
-		if err := errors.Join(errs...); err != nil || len(strays) > 0 {
-			return strays, err
+		if err := errors.Join(errs...); err != nil || len(lost) > 0 {
+			return lost, err
 		}
 	}
 	return nil, nil

@@ -127,7 +127,7 @@ func (c *client) post(ctx context.Context, path string, query url.Values, v any)
 	return nil
 }
 
-// do sends a request and returns the response with any status. The caller closes its body.
+// do sends a request and returns the response, whatever its status. The caller closes its body.
 func (c *client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://podd"+path+"?"+query.Encode(), nil)
 	if err != nil {

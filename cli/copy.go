@@ -84,9 +84,9 @@ func (o *CopyOptions) Run(ctx context.Context, errs io.Writer) error {
 	return err
 }
 
-// isProgramMissing reports whether a command did not run because the container has no such program.
-// The runtime's error comes over a session as text, in the words of Go's os/exec, which runc
-// and crun use.
+// isProgramMissing reports whether a command did not run because the container has no such
+// program. The runtime's error comes over a session as text, in the words of Go's os/exec,
+// which runc and crun use.
 func isProgramMissing(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
@@ -117,15 +117,15 @@ func sessionPath(info server.PodInfo, container string) string {
 
 // run runs a command to its end. If the command fails, the error includes its standard error.
 func (t *target) run(ctx context.Context, in io.Reader, out io.Writer, words ...string) error {
-	said := &limitedBuffer{}
-	session := &commandSession{stdin: in, stdout: out, stderr: said, outcomeTimeout: 2 * time.Second}
+	stderr := &limitedBuffer{}
+	session := &commandSession{stdin: in, stdout: out, stderr: stderr, outcomeTimeout: 2 * time.Second}
 	conn, err := t.client.open(ctx, "/exec"+t.path, commandProtocol, session.query(url.Values{"command": words}))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	err = session.run(ctx, conn)
-	text := strings.ReplaceAll(strings.TrimSpace(string(said.text)), "\n", "; ")
+	text := strings.ReplaceAll(strings.TrimSpace(string(stderr.text)), "\n", "; ")
 	switch exit := (*ExitError)(nil); {
 	case errors.As(err, &exit):
 		return &commandError{words[0], fmt.Sprintf("failed with exit code %d", exit.Code), text, true}
@@ -151,8 +151,8 @@ func (e *commandError) Error() string {
 // limitedBuffer keeps the beginning of the text written to it.
 type limitedBuffer struct{ text []byte }
 
-func (h *limitedBuffer) Write(p []byte) (int, error) {
-	h.text = append(h.text, p[:min(len(p), 1024-len(h.text))]...)
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.text = append(b.text, p[:min(len(p), 1024-len(b.text))]...)
 	return len(p), nil
 }
 
@@ -285,10 +285,10 @@ const (
 	retryPause = time.Second
 )
 
-// tarWithRetries makes tar in the container write an archive to a writer. If the session breaks off,
-// it resumes at that point, up to Retries times, like kubectl. The archive is the same again
-// only if the files have not changed. It does not retry when tar itself fails, or when podd
-// refuses the request.
+// tarWithRetries makes tar in the container write an archive to a writer. If the session breaks
+// off, it resumes at that point, up to Retries times, like kubectl. The archive is the same
+// again only if the files have not changed. It does not retry when tar itself fails, or when
+// podd refuses the request.
 func (o *CopyOptions) tarWithRetries(ctx context.Context, from string, to, errs io.Writer, run func(to io.Writer, words ...string) error) error {
 	counted := &counter{to: to}
 	words := []string{"tar", "cf", "-", from}

@@ -80,8 +80,8 @@ func seccompProfile(s *sheet, level int, profile *v1.SeccompProfile) {
 	}
 }
 
-// writeWords writes the words of a command line, one per line. A word with line breaks takes several
-// lines.
+// writeWords writes the words of a command line, one per line. A word with line breaks takes
+// several lines.
 func writeWords(s *sheet, title string, all []string) {
 	if len(all) == 0 {
 		return
@@ -94,8 +94,8 @@ func writeWords(s *sheet, title string, all []string) {
 	}
 }
 
-// writeContainerState writes the container's state and how the previous one ended. Unlike kubectl,
-// it also writes what the container waits for or why it is not ready.
+// writeContainerState writes the container's state and how the previous one ended. Unlike
+// kubectl, it also writes what the container waits for or why it is not ready.
 func (d *description) writeContainerState(s *sheet, status *v1.ContainerStatus) {
 	writeState(s, "State", status.State)
 	if status.LastTerminationState.Terminated != nil {

@@ -11,8 +11,8 @@ import (
 	"podd/internal/pod"
 )
 
-// writeEnvironment writes a container's variables as the manifest has them: literal values, and the
-// sources of all others. It never reads a Secret.
+// writeEnvironment writes a container's variables as the manifest has them: literal values, and
+// the sources of all others. It never reads a Secret.
 func (d *description) writeEnvironment(s *sheet, c *v1.Container) {
 	if len(c.EnvFrom) > 0 {
 		s.line(2, "Environment Variables from:")

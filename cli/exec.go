@@ -42,11 +42,11 @@ func (o *ExecOptions) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	told := s.Err
+	errs := s.Err
 	if o.Quiet {
-		told = io.Discard
+		errs = io.Discard
 	}
-	container, err := selectContainer(info, o.Container, told)
+	container, err := selectContainer(info, o.Container, errs)
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func selectContainer(info server.PodInfo, name string, errs io.Writer) (string, 
 	return names[0], nil
 }
 
-// prepareAttach adapts the options to the container's own process, and reports the differences: the
-// container decides whether there is a terminal, whatever the user asks for.
+// prepareAttach adapts the options to the container's own process, and reports the differences:
+// the container decides whether there is a terminal, whatever the user asks for.
 func (o *ExecOptions) prepareAttach(p *v1.Pod, container string, errs io.Writer) error {
 	spec, _ := pod.ContainerSpec(&p.Spec, container)
 	if spec == nil {

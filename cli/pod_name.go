@@ -80,11 +80,11 @@ func (n podName) find(all []server.PodInfo) []server.PodInfo {
 	return prefixed
 }
 
-// matchesProblem reports whether the problem is about that pod, or about a manifest of its name that
-// yielded no pod.
+// matchesProblem reports whether the problem is about that pod, or about a manifest of its name
+// that yielded no pod.
 func (n podName) matchesProblem(p pod.Problem, node string) bool {
-	ns, name, known := strings.Cut(p.Pod, "/")
-	if !known {
+	ns, name, qualified := strings.Cut(p.Pod, "/")
+	if !qualified {
 		file := p.Origin[strings.LastIndex(p.Origin, "/")+1:]
 		base, _, _ := strings.Cut(file, ".")
 		return base == n.name
@@ -168,8 +168,8 @@ func (c *client) selectPod(ctx context.Context, arg, namespace string) (server.P
 	return name.selectOne(all)
 }
 
-// selectOne returns the only pod that n selects. If there are two generations of a pod, it returns
-// the newer.
+// selectOne returns the only pod that n selects. If there are two generations of a pod, it
+// returns the newer.
 func (n podName) selectOne(l server.Listing) (server.PodInfo, error) {
 	found := n.find(l.Pods)
 	if len(found) > 1 {

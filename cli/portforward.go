@@ -207,13 +207,13 @@ func (f *forwarder) forward(conn net.Conn, p portMapping) error {
 		return err
 	}
 	defer func() { _ = data.Reset() }()
-	said := make(chan error, 1)
+	reported := make(chan error, 1)
 	go func() {
 		text, err := io.ReadAll(io.LimitReader(wrong, 4<<10))
 		if err == nil && len(text) > 0 {
 			err = errors.New(printable(string(text)))
 		}
-		said <- err
+		reported <- err
 	}()
 	from, broken := startCopy(conn, data), make(chan struct{})
 	go func() {
@@ -228,5 +228,5 @@ func (f *forwarder) forward(conn net.Conn, p portMapping) error {
 	}
 	// Data that the pod still sends would fill the session and block the error stream.
 	_ = data.Reset()
-	return <-said
+	return <-reported
 }

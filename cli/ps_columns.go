@@ -106,16 +106,16 @@ type row struct {
 }
 
 func (v view) pods(l server.Listing, now time.Time) []row {
-	kept := map[string]bool{}
+	lastGood := map[string]bool{}
 	for _, p := range l.Problems {
 		if p.LastGoodInUse && p.Pod != "" {
-			kept[p.Pod] = true
+			lastGood[p.Pod] = true
 		}
 	}
 	var rows []row
 	for _, info := range l.Pods {
 		rows = append(rows, v.row(&psPod{Pod: info.Pod, summary: summarize(info.Pod), origin: info.Origin,
-			runsLastGood: kept[info.Pod.Namespace+"/"+info.Pod.Name], now: now}))
+			runsLastGood: lastGood[info.Pod.Namespace+"/"+info.Pod.Name], now: now}))
 	}
 	return rows
 }

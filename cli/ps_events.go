@@ -58,8 +58,8 @@ func (o *PsOptions) printWithEvents(ctx context.Context, out, errOut io.Writer) 
 	return e.Run(ctx, out, errOut)
 }
 
-// writeDetails writes the output of kubectl describe without the specs: the rows of the table, each
-// container, and the unmet conditions.
+// writeDetails writes the output of kubectl describe without the specs: the rows of the table,
+// each container, and the unmet conditions.
 func (v view) writeDetails(w io.Writer, l server.Listing, now time.Time) error {
 	if err := v.writeTable(w, l, now); err != nil {
 		return err
@@ -171,14 +171,14 @@ func conditionLines(p *v1.Pod, now time.Time) []string {
 	}
 	good := []v1.PodConditionType{v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady}
 	var lines []string
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, c := range p.Status.Conditions {
 		wrong := slices.Contains(good, c.Type) == (c.Status != v1.ConditionTrue)
 		why := strings.Trim(c.Reason+": "+c.Message, ": ")
-		if !wrong || why != "" && told[why] {
+		if !wrong || why != "" && reported[why] {
 			continue
 		}
-		told[why] = true
+		reported[why] = true
 		text := fmt.Sprintf("%s is %s", c.Type, c.Status)
 		if !c.LastTransitionTime.IsZero() {
 			text += " for " + duration.HumanDuration(now.Sub(c.LastTransitionTime.Time))

@@ -17,8 +17,8 @@ import (
 // line is a sentence below the table. key leaves out what changes with time.
 type line struct{ text, key string }
 
-// notRunningLines returns why containers that should run do not, and why pods ended that have a reason
-// of their own.
+// notRunningLines returns why containers that should run do not, and why pods ended that have a
+// reason of their own.
 func (v view) notRunningLines(l server.Listing, now time.Time) []line {
 	var lines []line
 	for _, info := range l.Pods {
@@ -26,7 +26,7 @@ func (v view) notRunningLines(l server.Listing, now time.Time) []line {
 		if p.DeletionTimestamp != nil {
 			continue
 		}
-		say := func(container, reason, text, key string) {
+		add := func(container, reason, text, key string) {
 			if text != "" {
 				reason = strings.TrimPrefix(reason+": ", ": ") + text
 			}
@@ -37,14 +37,14 @@ func (v view) notRunningLines(l server.Listing, now time.Time) []line {
 			lines = append(lines, line{oneLine(where + reason), where + key})
 		}
 		if p.Status.Reason != "" || p.Status.Message != "" {
-			say("", p.Status.Reason, p.Status.Message, p.Status.Reason+p.Status.Message)
+			add("", p.Status.Reason, p.Status.Message, p.Status.Reason+p.Status.Message)
 		}
 		for _, cs := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if p.Status.Reason != "" && neverRan(&cs) {
 				continue // the pod's reason is enough, and the exit code is synthetic
 			}
 			if reason, text, key := notRunningReason(&cs, info.Causes[cs.Name], now); reason != "" {
-				say(cs.Name, reason, text+missingObjectHint(p.Namespace, text), key)
+				add(cs.Name, reason, text+missingObjectHint(p.Namespace, text), key)
 			}
 		}
 	}
@@ -88,8 +88,8 @@ func neverRan(cs *v1.ContainerStatus) bool {
 	return t != nil && t.Reason == pod.ReasonContainerStatusUnknown && cs.ContainerID == "" && t.ContainerID == "" && t.StartedAt.IsZero()
 }
 
-// notRunningReason returns the reason why a container does not run. The reason is empty if the container
-// runs, has completed, or is being created. cause comes from events.Causes.
+// notRunningReason returns the reason why a container does not run. The reason is empty if the
+// container runs, has completed, or is being created. cause comes from events.Causes.
 func notRunningReason(cs *v1.ContainerStatus, cause string, now time.Time) (reason, text, key string) {
 	if cause != "" {
 		cause += "; "
@@ -112,8 +112,8 @@ func notRunningReason(cs *v1.ContainerStatus, cause string, now time.Time) (reas
 	}
 }
 
-// describeExit describes how and when a container ended, then (if not empty), and its termination
-// message.
+// describeExit describes how and when a container ended, then (if not empty), and its
+// termination message.
 func describeExit(t *v1.ContainerStateTerminated, then string, now time.Time) (text, key string) {
 	text = fmt.Sprintf("exited with code %d", t.ExitCode)
 	if t.Signal != 0 {

@@ -74,11 +74,11 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // for the error message
 		_ = response.Body.Close()
-		said := printable(strings.TrimSpace(string(text)))
+		message := printable(strings.TrimSpace(string(text)))
 		if response.StatusCode == http.StatusServiceUnavailable {
-			return nil, notReadyError(said)
+			return nil, notReadyError(message)
 		}
-		return nil, responseError(said)
+		return nil, responseError(message)
 	}
 	return &bufferedConn{conn, in}, nil
 }
@@ -87,12 +87,13 @@ func upgrade(ctx context.Context, conn net.Conn, target, protocol string) (net.C
 // connection.
 type responseError string
 
-func (a responseError) Error() string { return string(a) }
+func (e responseError) Error() string { return string(e) }
 
-// notReadyError is the error of a daemon that has just started: the same request may soon succeed.
+// notReadyError is the error of a daemon that has just started: the same request may soon
+// succeed.
 type notReadyError string
 
-func (n notReadyError) Error() string { return string(n) }
+func (e notReadyError) Error() string { return string(e) }
 
 // bufferedConn is a connection with bytes that a reader has already read.
 type bufferedConn struct {

@@ -229,18 +229,18 @@ func percent(n, of uint64) string {
 }
 
 // statsSummary returns the daemon's statistics of CPU and memory. If the daemon has no CPU rates
-// yet, because nobody asked in the last minutes, summary asks again after rateWait.
+// yet, because nobody asked in the last minutes, it asks again after rateWait.
 func (c *client) statsSummary(ctx context.Context) (s stats.Summary, err error) {
-	ask := func() error {
+	fetch := func() error {
 		s = stats.Summary{}
 		return c.get(ctx, summaryPath, url.Values{"only_cpu_and_memory": {"true"}}, func(decode func(any) error) error { return decode(&s) })
 	}
-	if err = ask(); err != nil || hasCPURates(s) {
+	if err = fetch(); err != nil || hasCPURates(s) {
 		return s, err
 	}
 	select {
 	case <-time.After(rateWait):
-		return s, ask()
+		return s, fetch()
 	case <-ctx.Done():
 		return s, context.Cause(ctx)
 	}

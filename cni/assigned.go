@@ -14,7 +14,7 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// maxAssigned bounds what is read of Config.Assigned: a prefix has 18 characters at most.
+// maxAssigned bounds what is read of Config.AssignedFile: a prefix has 18 characters at most.
 const maxAssigned = 64
 
 // ErrAddressesInUse is the class of an assignment that fails because pods have older
@@ -61,9 +61,9 @@ func readStart(path string, limit int) (string, error) {
 	return string(text[:read]), nil
 }
 
-// AwaitAssignment makes the network wait for the cluster's assignment (Assign): until then SetUp
-// makes no network. It does not wait if there was an assignment, even in an earlier run,
-// or if the pod CIDR was configured. It leaves alone what pods of an earlier network
+// AwaitAssignment makes the network wait for the cluster's assignment (Assign): until then
+// SetUp makes no network. It does not wait if there was an assignment, even in an earlier
+// run, or if the pod CIDR was configured. It leaves alone what pods of an earlier network
 // have.
 func (n *Network) AwaitAssignment() error {
 	if n.cfg.PodCIDR.IsValid() || n.cfg.AssignedFile == "" || fileExists(n.cfg.AssignedFile) {
@@ -82,7 +82,7 @@ func (n *Network) saveAssigned(text string) error {
 	return nil
 }
 
-// Unassign removes what Await and Assign have recorded, because the node is in no
+// Unassign removes what AwaitAssignment and Assign have recorded, because the node is in no
 // cluster. The network stays as it is until the next SetUp.
 func (n *Network) Unassign() error {
 	if err := os.Remove(n.cfg.AssignedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,9 +148,9 @@ func (n *Network) leasesOutside(cidr netip.Prefix) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// removeUnusedConf removes the configuration of an earlier network, so that no more pods start in
-// it. It keeps the configuration while pods have addresses of that network: they cannot
-// be released without it.
+// removeUnusedConf removes the configuration of an earlier network, so that no more pods
+// start in it. It keeps the configuration while pods have addresses of that network: they
+// cannot be released without it.
 func (n *Network) removeUnusedConf() error {
 	held, err := n.leasesOutside(netip.Prefix{})
 	if err != nil || len(held) > 0 {
@@ -162,8 +162,8 @@ func (n *Network) removeUnusedConf() error {
 	return nil
 }
 
-// keepsOldNetwork says whether the network of an earlier start stays because pods still have addresses
-// of it. For example, the node has left its cluster, and its pods run on.
+// keepsOldNetwork says whether the network of an earlier start stays because pods still have
+// addresses of it. For example, the node has left its cluster, and its pods run on.
 func (n *Network) keepsOldNetwork(cidr netip.Prefix) (bool, error) {
 	if n.cfg.PodCIDR.IsValid() || !fileExists(n.cfg.confFile()) {
 		return false, nil

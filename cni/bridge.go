@@ -13,7 +13,7 @@ import (
 // would, and writes its own name on it (the interface's alias). A bridge without that
 // name belongs to somebody else.
 type bridge struct {
-	// exists: an interface of that name exists.
+	// exists: there is an interface of that name.
 	exists bool
 	// kind is "bridge" for one; alias is what is written on it.
 	kind, alias string
@@ -24,8 +24,8 @@ const maxAlias = 255
 
 // bridgeAlias is the alias of podd's own bridge.
 func (n *Network) bridgeAlias() string {
-	mark := "podd " + n.cfg.Owner
-	return mark[:min(len(mark), maxAlias)]
+	alias := "podd " + n.cfg.Owner
+	return alias[:min(len(alias), maxAlias)]
 }
 
 // inspectBridge queries the kernel for the bridge.

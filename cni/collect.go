@@ -50,7 +50,7 @@ func (n *Network) Collect(ctx context.Context, live []string, before time.Time) 
 	return g.done, err
 }
 
-// collection is one collection.
+// collection is one run of Collect.
 type collection struct {
 	n      *Network
 	live   map[string]struct{}
@@ -58,7 +58,8 @@ type collection struct {
 	done   Collected
 }
 
-// isOrphaned says whether the file of a sandbox is orphaned.
+// isOrphaned says whether the file of a sandbox is orphaned: the sandbox does not live, and
+// the file is old enough.
 func (g *collection) isOrphaned(id, file string) bool {
 	if _, ok := g.live[id]; ok {
 		return false

@@ -35,11 +35,11 @@ type Config struct {
 	// bridge: the root directory, resolved.
 	Owner string
 	// PodCIDR is IPv4, with room for at least one pod. The zero value is that of
-	// Assigned, or else DefaultPodCIDR.
+	// AssignedFile, or else DefaultPodCIDR.
 	PodCIDR netip.Prefix
-	// AssignedFile is a file for the pod CIDR that a cluster gives to this node; see Await
-	// and Assign. Empty: none does. It should survive a boot, so that pods have a
-	// network before the cluster responds.
+	// AssignedFile is a file for the pod CIDR that a cluster gives to this node; see
+	// AwaitAssignment and Assign. Empty: none does. It should survive a boot, so that pods
+	// have a network before the cluster responds.
 	AssignedFile string
 	// BinDirs hold the plugins, first match wins.
 	BinDirs []string

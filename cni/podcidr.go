@@ -35,8 +35,8 @@ type PodCIDRConfig struct {
 	Runtime RuntimeConfig
 	// Configured is the network of --pod-cidr, which is used instead; zero for none.
 	Configured netip.Prefix
-	// AwaitReload blocks until the runtime has read what Assign has changed. Changed is called then,
-	// and when NotReady changes its answer; it must not block.
+	// AwaitReload blocks until the runtime has read what Assign has changed. Changed is called
+	// then, and when NotReady changes its answer; it must not block.
 	AwaitReload func(ctx context.Context)
 	Changed     func()
 	Log         *slog.Logger
@@ -52,7 +52,7 @@ type PodCIDR struct {
 
 	mu      sync.Mutex
 	desired []string // the Node's, read-only
-	err     error    // why they are not taken up
+	err     error    // why they are not applied
 }
 
 // NewPodCIDR returns a PodCIDR that has seen no Node.
@@ -60,12 +60,12 @@ func NewPodCIDR(cfg PodCIDRConfig) *PodCIDR { return &PodCIDR{cfg: cfg, poke: wa
 
 // ObserveNode gets each version of the Node. It never blocks.
 func (p *PodCIDR) ObserveNode(of *v1.Node) {
-	given := of.Spec.PodCIDRs
-	if len(given) == 0 && of.Spec.PodCIDR != "" {
-		given = []string{of.Spec.PodCIDR}
+	desired := of.Spec.PodCIDRs
+	if len(desired) == 0 && of.Spec.PodCIDR != "" {
+		desired = []string{of.Spec.PodCIDR}
 	}
 	p.mu.Lock()
-	p.desired = given
+	p.desired = desired
 	p.mu.Unlock()
 	p.poke.Notify()
 }
@@ -83,7 +83,7 @@ func (p *PodCIDR) NotReady() error {
 
 // Run applies what the Node says until ctx ends.
 func (p *PodCIDR) Run(ctx context.Context) error {
-	var taken []string
+	var applied []string
 	var retry <-chan time.Time
 	for {
 		select {
@@ -93,18 +93,18 @@ func (p *PodCIDR) Run(ctx context.Context) error {
 		case <-retry:
 		}
 		p.mu.Lock()
-		given := p.desired
+		desired := p.desired
 		p.mu.Unlock()
 		retry = nil
-		if len(given) == 0 || p.cfg.Network == nil && slices.Equal(given, taken) {
+		if len(desired) == 0 || p.cfg.Network == nil && slices.Equal(desired, applied) {
 			continue // a Node has none before the controllers see it, and none is taken away
 		}
-		err := p.apply(ctx, given, slices.Equal(given, taken))
+		err := p.apply(ctx, desired, slices.Equal(desired, applied))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err == nil {
-			taken = given
+			applied = desired
 		} else {
 			retry = time.After(retryPodCIDR)
 		}
@@ -128,12 +128,12 @@ func (p *PodCIDR) recordResult(err error) {
 
 // apply applies the podCIDRs. again says that they were applied before: the network then
 // only checks whether it still exists.
-func (p *PodCIDR) apply(ctx context.Context, given []string, again bool) error {
+func (p *PodCIDR) apply(ctx context.Context, desired []string, again bool) error {
 	if p.cfg.Network == nil {
-		return p.cfg.Runtime.UpdateRuntimeConfig(ctx, strings.Join(given, ","))
+		return p.cfg.Runtime.UpdateRuntimeConfig(ctx, strings.Join(desired, ","))
 	}
-	cidrs := make([]netip.Prefix, len(given))
-	for i, text := range given {
+	cidrs := make([]netip.Prefix, len(desired))
+	for i, text := range desired {
 		var err error
 		if cidrs[i], err = netip.ParsePrefix(text); err != nil {
 			return fmt.Errorf("podCIDR %.50q of the Node is not a network", text)
@@ -142,7 +142,7 @@ func (p *PodCIDR) apply(ctx context.Context, given []string, again bool) error {
 	if p.cfg.Configured.IsValid() {
 		if !slices.Contains(cidrs, p.cfg.Configured) && !again {
 			p.cfg.Log.Warn("pods get their addresses from --pod-cidr, and not from what the cluster has given to this node: packets of other nodes may not find them; omit --pod-cidr",
-				"pod_cidr", p.cfg.Configured, "cluster", strings.Join(given, ","))
+				"pod_cidr", p.cfg.Configured, "cluster", strings.Join(desired, ","))
 		}
 		return nil
 	}
@@ -151,7 +151,7 @@ func (p *PodCIDR) apply(ctx context.Context, given []string, again bool) error {
 	}
 	if !again {
 		p.cfg.AwaitReload(ctx)
-		p.cfg.Log.Info("pods get their addresses from the Node's podCIDR", "pod_cidr", strings.Join(given, ","))
+		p.cfg.Log.Info("pods get their addresses from the Node's podCIDR", "pod_cidr", strings.Join(desired, ","))
 		p.cfg.Changed()
 	}
 	return nil

@@ -96,7 +96,7 @@ func (r *rules) masquerade() []string {
 	return slices.Concat([]string{"-s", r.cidr.String(), "!", "-d", r.cidr.String()}, r.comment(), []string{"-j", "MASQUERADE"})
 }
 
-// loopbackRules closes it; see rules.
+// loopbackRules close the node's loopback to pods; see rules.
 func (r *rules) loopbackRules() [][]string {
 	return [][]string{
 		slices.Concat([]string{"-i", r.bridge, "-d", "127.0.0.0/8"}, r.comment(), []string{"-j", "DROP"}),
@@ -129,8 +129,8 @@ func (r *rules) forwardRules() [][]string {
 	}
 }
 
-// ensureForwardAccept adds the forward rules only if the FORWARD chain of iptables could drop packets:
-// by a policy of DROP (Docker sets it) or by rules of others (ufw and friends).
+// ensureForwardAccept adds the forward rules only if the FORWARD chain of iptables could drop
+// packets: by a policy of DROP (Docker sets it) or by rules of others (ufw and friends).
 func (r *rules) ensureForwardAccept(ctx context.Context) error {
 	if r.find("iptables") == "" {
 		return nil
@@ -147,7 +147,7 @@ func (r *rules) ensureForwardAccept(ctx context.Context) error {
 	return nil
 }
 
-// mayDrop reads "iptables -S FORWARD": is there anything that could drop?
+// mayDrop says whether anything in the output of "iptables -S FORWARD" could drop packets.
 func mayDrop(listing string) bool {
 	for line := range strings.Lines(listing) {
 		line = strings.TrimSpace(line)
@@ -224,9 +224,9 @@ func (r *rules) removeAll(ctx context.Context, where, rule []string) {
 	}
 }
 
-// blockingChain names forward chains of nftables proper (firewalld, a hand-written
-// ruleset) that drop by policy: an accept elsewhere does not help against them,
-// and their rules are not ours to change.
+// blockingChain describes a forward chain of nftables proper (firewalld, a hand-written
+// ruleset) that drops by policy: an accept elsewhere does not help against it, and its
+// rules are not ours to change. It returns "" if there is none.
 func (r *rules) blockingChain(ctx context.Context) string {
 	if r.find("nft") == "" {
 		return ""
@@ -245,7 +245,7 @@ func (r *rules) blockingChain(ctx context.Context) string {
 	}
 	for _, o := range listing.Nftables {
 		c := o.Chain
-		// "ip filter FORWARD" is iptables', which accept has seen to.
+		// "ip filter FORWARD" is iptables', which ensureForwardAccept has seen to.
 		if c == nil || c.Hook != "forward" || c.Policy != "drop" || (c.Family == "ip" && c.Table == "filter" && c.Name == "FORWARD") || c.Family == "ip6" {
 			continue
 		}

@@ -49,10 +49,11 @@ func setDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
-// setDependentDefaults writes those defaults of the first file into it that depend on what else it says: what
-// drop-in files and flags say then changes them one by one, as in the kubelet, which defaults
-// that file first. serializeImagePulls and maxParallelImagePulls are not among them: with
-// podd's defaults a drop-in file that has pulls serialized would contradict the first one.
+// setDependentDefaults writes those defaults of the first file into it that depend on what else
+// it says: what drop-in files and flags say then changes them one by one, as in the kubelet,
+// which defaults that file first. serializeImagePulls and maxParallelImagePulls are not among
+// them: with podd's defaults a drop-in file that has pulls serialized would contradict the first
+// one.
 func setDependentDefaults(tree map[string]any) error {
 	kc, err := decodeTree(tree)
 	if err != nil {

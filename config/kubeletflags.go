@@ -33,7 +33,8 @@ const (
 	noExitLocks = "podd locks its own directories"
 )
 
-// unsupportedFlag is a flag of the kubelet's that stands for no field and that podd does not have.
+// unsupportedFlag is a flag of the kubelet's that stands for no field and that podd does not
+// have.
 type unsupportedFlag struct {
 	why     string
 	boolean bool

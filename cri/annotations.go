@@ -9,10 +9,10 @@ import (
 	"podd/internal/pod"
 )
 
-// specFromAnnotations returns the part of a container's spec that its annotations hold: its preStop
-// hook, the ports that the hook may name, and whether it is a sidecar. It is nil if they
-// hold nothing that matters for the termination of a pod without manifest and spec, such as
-// a kubelet's. A hook with a named port that cannot be read fails, and reports that.
+// specFromAnnotations returns the part of a container's spec that its annotations hold: its
+// preStop hook, the ports that the hook may name, and whether it is a sidecar. It is nil if
+// they hold nothing that matters for the termination of a pod without manifest and spec, such
+// as a kubelet's. A hook with a named port that cannot be read fails, and reports that.
 func specFromAnnotations(name string, annotations map[string]string) *v1.Container {
 	out := &v1.Container{Name: name}
 	var preStop *v1.LifecycleHandler

@@ -14,7 +14,7 @@ import (
 // of other pods.
 const slowCallThreshold = 10 * time.Second
 
-// callKind groups the calls that share a bound.
+// callKind groups the calls that share a callLimit.
 type callKind int
 
 const (
@@ -32,18 +32,18 @@ const (
 // kills the container.
 const signalTime = time.Second
 
-// maxActiveStops is the number of calls at work for each kind that ends a pod. On two
+// maxActiveStops is how many calls of each kind that ends a pod may be active. On two
 // processors eight keep both busy; more only make each of them take longer.
 var maxActiveStops = max(8, 4*runtime.NumCPU())
 
 // callLimit bounds the calls of a kind in flight.
 type callLimit struct {
 	active int
-	// waiting is how many more may be in flight while they hang or rest.
+	// waiting is how many more may be in flight while they hang or only wait.
 	waiting int
 }
 
-// callLimits bounds every kind but unbounded. A runtime that gets thousands of calls at once
+// callLimits bounds every kind but unboundedCall. A runtime that gets thousands of calls at once
 // serves none of them in time: each StopContainer of 1,000 took longer than its deadline.
 // And a gRPC connection may block for good when more frames are queued on it than its two
 // ends count (grpc-go 1.82 to 1.84).
@@ -91,8 +91,8 @@ func restOf(req any) slots.Rest {
 // newSlots returns the slots of each kind of call.
 func newSlots() map[callKind]*slots.Slots {
 	all := make(map[callKind]*slots.Slots, len(callLimits))
-	for k, w := range callLimits {
-		all[k] = slots.New(w.active, w.waiting, slowCallThreshold)
+	for k, l := range callLimits {
+		all[k] = slots.New(l.active, l.waiting, slowCallThreshold)
 	}
 	return all
 }

@@ -56,8 +56,8 @@ func (c *Client) CreateContainer(ctx context.Context, req pod.ContainerRequest) 
 	return id, nil
 }
 
-// targetContainerID returns the ID of the container that shares its PID namespace with an ephemeral
-// container; "" for none.
+// targetContainerID returns the ID of the container that shares its PID namespace with an
+// ephemeral container; "" for none.
 func (c *Client) targetContainerID(ctx context.Context, req pod.ContainerRequest) (string, error) {
 	e := ephemeralNamed(req.Pod, req.Container.Name)
 	if e == nil || e.TargetContainerName == "" {

@@ -72,7 +72,7 @@ type Client struct {
 
 	memoMu         sync.Mutex
 	memo           map[pod.UID]*podMemo // guarded by memoMu
-	memoGeneration uint64               // counts changes that make memos doubtful; guarded by memoMu
+	memoGeneration uint64               // counts changes that invalidate memos; guarded by memoMu
 
 	roster *roster
 	lister lister

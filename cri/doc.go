@@ -27,7 +27,7 @@
 //
 //   - A Client may be used by any number of goroutines. No lock is held over a
 //     call to the runtime.
-//   - Every call has a deadline (Options.RequestTimeout, or a longer one of its
+//   - Every call has a deadline (the timeout of Connect, or a longer one of its
 //     own), except PullImage, Events, and ExecSync without a timeout, which the
 //     caller ends.
 //   - A create is never abandoned: RunSandbox and CreateContainer return only

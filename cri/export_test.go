@@ -12,7 +12,7 @@ import (
 // BoundCreates sets how long RunPodSandbox and CreateContainer may take.
 func (c *Conn) BoundCreates(d time.Duration) { c.createTimeout = d }
 
-// Memos are the pods of whose looks something is kept.
+// Memos are the pods with a memo.
 func (c *Client) Memos() []pod.UID {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -22,7 +22,7 @@ func (c *Client) Memos() []pod.UID {
 // StreamSettled says that events are certainly sent, which else takes a second.
 func (c *Client) StreamSettled() { c.roster.markStreamReady(0) }
 
-// Relies says whether the roster relies on events.
+// Relies says whether the roster's entries are reliable: the event stream is open.
 func (c *Client) Relies() bool {
 	c.roster.mu.Lock()
 	defer c.roster.mu.Unlock()
@@ -48,5 +48,5 @@ func (c *Conn) Dropped() uint64 { return c.stall.dropped.Load() }
 // RestOf is when a call makes the runtime work at nothing.
 var RestOf = restOf
 
-// EndsAtOnce is how many calls of each kind that ends a pod are at work.
+// EndsAtOnce is how many calls of each kind that ends a pod may be active.
 var EndsAtOnce = maxActiveStops

@@ -10,7 +10,7 @@ import (
 // it.
 type LayerUsage struct {
 	Bytes, Inodes int64
-	// Mountpoint is the mount point, on the node, of the file system that has the layer; empty if
+	// Mountpoint is the node's mount point of the file system that has the layer; empty if
 	// the runtime does not say.
 	Mountpoint string
 }

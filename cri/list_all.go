@@ -38,11 +38,14 @@ func (c *Client) ListAll(ctx context.Context) (sandboxes, running []StopTarget, 
 		return nil, nil, mapError("list running containers", err)
 	}
 	for _, k := range containers.Containers {
-		h := StopTarget{ID: k.Id, Sandbox: k.PodSandboxId, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(), GracePeriod: 30 * time.Second}
-		if grace := gracePeriod(k.Annotations); grace != nil {
-			h.GracePeriod = *grace
+		t := StopTarget{
+			ID: k.Id, Sandbox: k.PodSandboxId, Pod: k.Labels[spec.LabelPodName], Container: k.Metadata.GetName(),
+			GracePeriod: 30 * time.Second,
 		}
-		running = append(running, h)
+		if grace := gracePeriod(k.Annotations); grace != nil {
+			t.GracePeriod = *grace
+		}
+		running = append(running, t)
 	}
 	return sandboxes, running, nil
 }

@@ -46,7 +46,7 @@ func memoOf(seen *pod.Observed) *podMemo {
 	return m
 }
 
-// loadMemo returns a pod's memo, and its age, for remember.
+// loadMemo returns a pod's memo, and its age, for storeMemo.
 func (c *Client) loadMemo(uid pod.UID) (*podMemo, uint64) {
 	c.memoMu.Lock()
 	defer c.memoMu.Unlock()
@@ -86,8 +86,8 @@ func (c *Client) invalidateMemo(uid pod.UID) {
 	delete(c.memo, uid)
 }
 
-// forgetSandbox drops the memo of a removed sandbox's pod; the next observation queries the rest
-// of the pod again.
+// forgetSandbox drops the memo of a removed sandbox's pod; the next observation queries the
+// rest of the pod again.
 func (c *Client) forgetSandbox(sandbox string) {
 	uid := c.roster.removedSandbox(sandbox)
 	c.memoMu.Lock()

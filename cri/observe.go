@@ -62,8 +62,8 @@ func (c *Client) Lookup(ctx context.Context, uid pod.UID) (pod.Observed, error) 
 	return seen, nil
 }
 
-// listOwned lists the sandboxes and containers of a pod, newest first, except those of another
-// podd. It records the owner in seen.
+// listOwned lists the sandboxes and containers of a pod, newest first, except those of
+// another podd. It records the owner in seen.
 func (c *Client) listOwned(ctx context.Context, seen *pod.Observed) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	found, err := c.list(ctx, seen.UID)
 	if err != nil {
@@ -130,8 +130,8 @@ func identifyBy(seen *pod.Observed, of labelled) {
 	}
 }
 
-// addStatuses queries the statuses that are not cached, concurrently. It leaves out sandboxes and
-// containers that were removed since the lists.
+// addStatuses queries the statuses that are not cached, concurrently, and adds them to seen. It
+// leaves out sandboxes and containers that were removed since the lists.
 func (c *Client) addStatuses(ctx context.Context, seen *pod.Observed, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	memo, age := c.loadMemo(seen.UID)
 	g, ctx := errgroup.WithContext(ctx)
@@ -182,7 +182,7 @@ func (c *Client) addStatuses(ctx context.Context, seen *pod.Observed, sandboxes 
 	return nil
 }
 
-// completeSandbox adds the fields that a list lacks. It returns nil if the sandbox was
+// completeSandbox returns a listed sandbox with the fields that a list lacks; nil if it was
 // removed meanwhile.
 func (c *Client) completeSandbox(ctx context.Context, box pod.Sandbox) (*pod.Sandbox, error) {
 	st, err := c.getSandboxStatus(ctx, box.ID)
@@ -219,7 +219,8 @@ func addSandboxStatus(box *pod.Sandbox, st *runtimeapi.PodSandboxStatus) {
 	}
 }
 
-// completeContainer queries one container completely; nil if it was removed meanwhile.
+// completeContainer returns a listed container with the fields that a list lacks; nil if it
+// was removed meanwhile.
 func (c *Client) completeContainer(ctx context.Context, k *runtimeapi.Container) (*pod.Container, error) {
 	st, err := c.getContainerStatus(ctx, k.Id)
 	if err != nil || st == nil {
@@ -317,9 +318,9 @@ func containerState(s runtimeapi.ContainerState) pod.ContainerState {
 	}
 }
 
-// taskNotCreatedPrefix is how containerd's message begins if a start failed before runc had made the
-// container (internal/cri/server/container_start.go). CRI has no field for it: reason and
-// code are the same for every failed start, including one that was interrupted when the
+// taskNotCreatedPrefix is how containerd's message begins if a start failed before runc had
+// made the container (internal/cri/server/container_start.go). CRI has no field for it: reason
+// and code are the same for every failed start, including one that was interrupted when the
 // process may have run for a moment.
 const taskNotCreatedPrefix = "failed to create containerd task: "
 

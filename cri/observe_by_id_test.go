@@ -296,7 +296,7 @@ func TestAStopRestsBetweenItsSignalAndTheEndOfItsGrace(t *testing.T) {
 func TestStopsThatWaitAreNotInterruptedForOthers(t *testing.T) {
 	r := newRig(t)
 	release := r.srv.Hang("StopContainer")
-	many := 2*cri.EndsAtOnce + 4 // more than are at work
+	many := 2*cri.EndsAtOnce + 4 // more than may be active
 	var wg sync.WaitGroup
 	for i := range many {
 		wg.Go(func() {

@@ -32,8 +32,8 @@ type sizeHint struct {
 	at   time.Time // guarded by mu
 }
 
-// explainOversizedList adds what to do, and which pods are the largest, to the error of a list of
-// everything (no labels) that exceeds the size of a message. No retry can fix that error.
+// explainOversizedList adds what to do, and which pods are the largest, to the error of a list
+// of everything (no labels) that exceeds the size of a message. No retry can fix that error.
 func (c *Client) explainOversizedList(ctx context.Context, labels map[string]string, err error) error {
 	failed, ok := errors.AsType[*callError](err)
 	if !ok || labels != nil || failed.code != codes.ResourceExhausted || !strings.Contains(failed.message, "larger than max") {

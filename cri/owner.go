@@ -24,7 +24,7 @@ type otherPodds struct {
 	shared atomic.Bool
 
 	mu     sync.Mutex
-	warned map[string]bool // instances that were named; guarded by mu
+	warned map[string]bool // instances that were warned about; guarded by mu
 }
 
 // owner returns the identity of another podd that created a sandbox or container. It is
@@ -50,8 +50,8 @@ func (c *Client) owner(uid pod.UID, annotations map[string]string) string {
 	}
 }
 
-// isManaged says that podd made a sandbox or container, or that a kubelet made it which podd has
-// replaced: the pod has its directory here.
+// isManaged says that podd made a sandbox or container, or that a kubelet made it which podd
+// has replaced: the pod has its directory here.
 func (c *Client) isManaged(uid pod.UID, annotations map[string]string) bool {
 	_, podds := annotations[pod.AnnotationStartTime]
 	return podds || uid != "" && c.hasDirectory(uid)
@@ -68,7 +68,8 @@ func (c *Client) hasDirectory(uid pod.UID) bool {
 	return err == nil
 }
 
-// removeForeign removes from two lists what another podd created, and returns who made it, by pod.
+// removeForeign removes from two lists what another podd created, and returns those pods with
+// the instance that created them.
 func (c *Client) removeForeign(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, map[pod.UID]foreignPod) {
 	var left map[pod.UID]foreignPod
 	note := func(uid pod.UID, namespace, name, by string, alive bool) bool {

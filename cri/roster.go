@@ -36,8 +36,8 @@ type roster struct {
 	reliableSince uint64
 	// stream is the number of the current stream.
 	stream uint64
-	// lastFullList is the number of the last list of everything. If it counts, a pod without an
-	// entry has nothing.
+	// lastFullList is the number of the last list of everything. If it counts, a pod without
+	// an entry has nothing.
 	lastFullList uint64
 	pods         map[pod.UID]*entry
 	// owners maps each sandbox and container to its pod.
@@ -52,13 +52,14 @@ type entry struct {
 	// listed is the number of the last list of the pod, or of the first creation for a pod
 	// that certainly had nothing.
 	listed uint64
-	// failedCreateSeq is the number of the last failure that may have left something; 0 for none.
+	// failedCreateSeq is the number of the last create that failed, which may have left
+	// something; 0 for none.
 	failedCreateSeq uint64
 	// shared says that another agent owns some of the pod.
 	shared     bool
 	sandboxes  map[string]uint64 // ID → number of its creation by podd; 0 for those from a list
 	containers map[string]containerEntry
-	unknownIDs map[string]uint64 // unknown IDs that events named
+	unknownIDs map[string]uint64 // IDs that only events named → number of the last event
 }
 
 type containerEntry struct {
@@ -82,7 +83,7 @@ func (r *roster) begin() uint64 {
 	return r.nextLocked()
 }
 
-// streamOpened says that a stream was requested. Call lost when it ends.
+// streamOpened records that a stream was requested. Call the result when it ends.
 func (r *roster) streamOpened() (lost func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +100,7 @@ func (r *roster) streamOpened() (lost func()) {
 	}
 }
 
-// markStreamReady says that the stream of that number is open; 0 is the current one.
+// markStreamReady records that the stream of that number is open; 0 is the current one.
 func (r *roster) markStreamReady(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +279,8 @@ func (r *roster) recordPodList(uid pod.UID, number uint64, l podList) {
 	r.recordPodListLocked(uid, number, l)
 }
 
-// recordPodListLocked is take. It keeps what podd has created since the list began.
+// recordPodListLocked is recordPodList with mu held. It keeps what podd has created since the
+// list began.
 func (r *roster) recordPodListLocked(uid pod.UID, number uint64, l podList) {
 	e := r.entryLocked(uid)
 	maps.DeleteFunc(e.sandboxes, func(_ string, created uint64) bool { return created < number })

@@ -43,8 +43,8 @@ func (c *Client) logOf(k *runtimeapi.Container) string {
 	return filepath.Join(dir, podfs.ContainerLogPath(l[spec.LabelContainerName], int32(k.Metadata.GetAttempt())))
 }
 
-// PodUsedImage says whether the pod has a container, even a dead one, that uses the image with
-// that ID as its own or as a volume.
+// PodUsedImage says whether the pod has a container, even a dead one, that uses the image
+// with that ID as its own or as a volume.
 func (c *Client) PodUsedImage(ctx context.Context, uid pod.UID, imageID string) (bool, error) {
 	r, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		LabelSelector: map[string]string{spec.LabelPodUID: string(uid)},

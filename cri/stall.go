@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// stallCheckInterval is how long a connection with calls in flight may receive nothing before the
-	// watch looks more closely.
+	// stallCheckInterval is how long a connection with calls in flight may receive nothing
+	// before the watch looks more closely.
 	stallCheckInterval = 5 * time.Second
 	// stallPingTimeout is how long the runtime has to answer the calls that tell a connection
 	// that stands still from a runtime that hangs.
@@ -28,7 +28,7 @@ type stallWatch struct {
 	log      *slog.Logger
 	replaced prometheus.Counter
 	endpoint string
-	// ping makes a cheap call on the watched connection, fresh on a new one.
+	// ping makes a cheap call on the watched connection, pingNew on a new one.
 	ping, pingNew func(context.Context) error
 
 	// arrived counts reads from the connection; dropped counts connections that were closed
@@ -42,7 +42,7 @@ type stallWatch struct {
 	conn     net.Conn    // the newest; guarded by mu
 	inFlight int         // guarded by mu
 	timer    *time.Timer // nil while nothing is watched; guarded by mu
-	last     uint64      // arrived at the last look; guarded by mu
+	last     uint64      // arrived at the last check; guarded by mu
 	closed   bool        // guarded by mu
 }
 
@@ -68,7 +68,7 @@ func (s *stallWatch) watch(conn net.Conn) net.Conn {
 	return &watchedConn{conn, &s.arrived}
 }
 
-// callStarted says that a call begins; end says that it has ended.
+// callStarted says that a call begins; callEnded says that it has ended.
 func (s *stallWatch) callStarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *stallWatch) calls() int {
 	return s.inFlight
 }
 
-// quiet says whether nothing has arrived since the last look, with calls in flight.
+// quiet says whether nothing has arrived since the last check, with calls in flight.
 func (s *stallWatch) quiet() (conn net.Conn, quiet bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,10 +16,11 @@ const (
 	// are combined. similarInterval is the pause after which that is forgotten.
 	maxSimilar      = 9
 	similarInterval = 10 * time.Minute
-	// spamBurst and spamInterval bound new events about one thing. client-go counts
-	// repeats too, and all containers of a pod together: there the start of a pod
-	// of ten containers loses its last events, and a pod that crashes for an hour
-	// the one that says why it is evicted. Repeats cost nothing here.
+	// spamBurst and spamInterval bound new events about one subject, as client-go's
+	// EventSourceObjectSpamFilter does. client-go counts repeats too, and all containers
+	// of a pod together: there the start of a pod of ten containers loses its last
+	// events, and a pod that crashes for an hour the one that says why it is evicted.
+	// Repeats cost nothing here.
 	spamBurst    = 25
 	spamInterval = 5 * time.Minute
 	// maxKinds and maxSubjects bound what is remembered for these rules of one
@@ -41,8 +42,8 @@ type similarEvents struct {
 	last     time.Time
 }
 
-// shouldCombineLocked says whether to combine an event with others of its kind: its message is
-// new again, after many new ones.
+// shouldCombineLocked says whether to combine an event with others of its kind: its message
+// is new again, after many new ones.
 func (h *history) shouldCombineLocked(k kind, message string, now time.Time) bool {
 	s := h.kinds[k]
 	if s == nil {
@@ -70,7 +71,7 @@ func (h *history) shouldCombineLocked(k kind, message string, now time.Time) boo
 	return false
 }
 
-// allowLocked says whether there may be one more new event about that thing.
+// allowLocked reports whether the subject may have one more new event.
 func (h *history) allowLocked(a subject, now time.Time) bool {
 	b := h.spamLimits[a]
 	if b == nil {
@@ -96,7 +97,7 @@ func evict[K comparable, V any](m map[K]V, used func(V) time.Time) {
 	delete(m, oldest)
 }
 
-// spamLimit is how many new events there may be about one thing.
+// spamLimit bounds the new events about one subject.
 type spamLimit struct {
 	*rate.Limiter
 	used time.Time

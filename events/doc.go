@@ -16,7 +16,7 @@
 //   - Nine messages of one object and reason are events of their own. Further ones
 //     are repeats of one combined event with the newest message, until none came for
 //     ten minutes.
-//   - One thing, a pod or a container, gets at most 25 new events, and one more every
+//   - One subject, a pod or a container, gets at most 25 new events, and one more every
 //     five minutes. Repeats do not count against that.
 //   - Recording never blocks and never fails. Any goroutine may record and list at
 //     any time; returned events are immutable.

@@ -64,11 +64,11 @@ type Recorder struct {
 }
 
 // history is the events of one pod, oldest first by their last time, what is
-// known of their like, and what is left of its allowances.
+// known of their kinds, and what is left of its limits.
 type history struct {
 	events []*entry
 	kinds  map[kind]*similarEvents
-	// spamLimits allows new events by what they are about; lines allows log lines.
+	// spamLimits bounds new events by subject; logLimit bounds log lines.
 	spamLimits map[subject]*spamLimit
 	logLimit   *rate.Limiter
 	gone       bool
@@ -270,7 +270,7 @@ func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
 
 // logLevelLocked chooses an event's log level. Warnings warn. Normal events are at Debug,
 // because the code that caused them logs them. Repeats are at Debug for logEvery. A pod
-// that used up its allowance of lines logs at Debug only.
+// that used up its logLimit logs at Debug only.
 func (h *history) logLevelLocked(e *entry, now time.Time) slog.Level {
 	if e.event.Type != v1.EventTypeWarning || now.Sub(e.logged) < logEvery {
 		return slog.LevelDebug

@@ -5,7 +5,7 @@
 // reports which pressure conditions the node is under: the Node shows them, and admission
 // asks for them.
 //
-//	Node.Observe ──► state.next (pure) ──► conditions ──► Conditions, Problems, Changed
+//	Node.Observe ──► state.decide (pure) ──► conditions ──► Conditions, Problems, Changed
 //	   ▲ every 10 s,        │ thresholds that are met, their grace periods over
 //	   │ or the kernel's    ▼
 //	   │ alarm          Node.Reclaim: ended containers, unused images ──► observe again

@@ -20,8 +20,8 @@ import (
 const (
 	// period is the time between two looks, upstream's evictionMonitoringPeriod.
 	period = 10 * time.Second
-	// shortPeriod is the time until the next look after something was reclaimed: runtimes free
-	// space after they have answered.
+	// shortPeriod is the time until the next look after something was reclaimed (runtimes
+	// free space after they have answered), and the shortest time between two looks.
 	shortPeriod = time.Second
 	// podCleanupTimeout bounds the wait for an evicted pod's end, upstream's podCleanupTimeout.
 	podCleanupTimeout = 30 * time.Second
@@ -34,7 +34,8 @@ const (
 	// unless a pod was evicted meanwhile. A disk may stay full for long, and listing all images and
 	// containers every ten seconds would find nothing either.
 	emptyReclaimBackoff = 30 * time.Second
-	// usageTimeout bounds the measurement of the pods, reclaiming one call of Reclaim.
+	// usageTimeout bounds the measurement of the pods, reclaimTimeout one call of
+	// Reclaim.
 	usageTimeout   = 30 * time.Second
 	reclaimTimeout = 4 * time.Minute
 )

@@ -60,7 +60,8 @@ var measurements = []struct {
 	{"imagefs", []threshold.Signal{threshold.ImageFSAvailable, threshold.ImageFSInodesFree}, (*Meter).imageFS},
 }
 
-// Observe measures some signals. Those that cannot be measured are missing; the reason is logged once.
+// Observe measures some signals. Those that cannot be measured are missing; the reason is
+// logged once.
 func (m *Meter) Observe(ctx context.Context, signals []threshold.Signal) Observations {
 	out := Observations{}
 	for _, by := range measurements {

@@ -45,7 +45,7 @@ var conditionTypes = []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPr
 
 // decision is what follows from observations.
 type decision struct {
-	// met are the thresholds that are met; act are those among them that call for
+	// met are the thresholds that are met; actOn are those among them that call for
 	// something to be done, most urgent first.
 	met, actOn []*threshold.Threshold
 	// conditions hold, also those that were observed within the transition period.

@@ -88,9 +88,9 @@ func (l *Puller) recordPullIntent(ref string) (ended func(img *pod.Image, by *po
 	}, nil
 }
 
-// recordInterruptedPulls records, once, the images that an earlier podd began to pull and that are there: no
-// pod may use them by this name or any other without its credentials. The error comes from
-// a runtime that does not respond.
+// recordInterruptedPulls records, once, the images that an earlier podd began to pull and
+// that are there: no pod may use them by this name or any other without its credentials. The
+// error comes from a runtime that does not respond.
 func (l *Puller) recordInterruptedPulls(ctx context.Context) error {
 	if l.cfg.Records == nil {
 		return nil

@@ -110,7 +110,7 @@ func TestAnArchiveWhoseImageIsLostDoesNotKeepAPodFromIt(t *testing.T) {
 }
 
 // TestAnImageThatWasOnlyWaitedForIsNoCancelledPull: on a first start each pod waits for the
-// image directory, and nothing was asked of a registry.
+// image directory, and nothing was requested from a registry.
 func TestAnImageThatWasOnlyWaitedForIsNoCancelledPull(t *testing.T) {
 	const image = "localhost/app:1"
 	var log bytes.Buffer

@@ -52,8 +52,8 @@ type pullOp struct {
 	started     time.Time               // zero while it is in the queue
 	cancel      context.CancelCauseFunc // nil while it is in the queue
 	cancelCause error                   // why the last container lost interest; nil while one is interested
-	// slotReleased says that it took long and gave its slot to another. overdue is the timer
-	// for that; nil if pulls keep their slots.
+	// slotReleased says that the pull took long and gave its slot to another. slotTimer is
+	// the timer for that; nil if pulls keep their slots.
 	slotReleased bool
 	slotTimer    *time.Timer
 }
@@ -91,8 +91,8 @@ func (l *Puller) joinLocked(key imageKey, w *pendingImage, ref string) {
 	w.op = o
 }
 
-// dropPendingLocked removes a container's interest, and cancels the pull with the last
-// one, for the reason given.
+// dropPendingLocked drops an image that a container needs. If no other container waits for
+// its pull, it cancels the pull, for the reason given.
 func (l *Puller) dropPendingLocked(key imageKey, why error) {
 	w := l.pending[key]
 	if w == nil {

@@ -227,7 +227,7 @@ func TestALongPullSaysHowFarItIs(t *testing.T) {
 type keys struct {
 	auths   map[string][]pod.RegistryAuth
 	err     error
-	unknown *error // what Own does not know
+	unknown *error // of PodCredentials
 	told    *int   // counts RecordMissingSecrets; nil for nothing
 }
 

@@ -52,8 +52,9 @@ type Keyring interface {
 	// says that the apiserver has not answered yet whether there are more; its answer wakes
 	// the pod.
 	PodCredentials(ref string, p *v1.Pod) (auths []pod.RegistryAuth, unknown error)
-	// RecordMissingSecrets records an event of the pod that lists which of its Secrets for the image
-	// are missing, if any. It is called after a pull has failed. It must not block.
+	// RecordMissingSecrets records an event of the pod that lists which of its Secrets for
+	// the image are missing, if any. It is called after a pull has failed. It must not
+	// block.
 	RecordMissingSecrets(ref string, p *v1.Pod)
 	// ServiceAccountFor returns the pod's service account if credentials depend on it; else "".
 	ServiceAccountFor(ref string, p *v1.Pod) string

@@ -15,8 +15,8 @@ type Input struct {
 	Container *v1.Container
 	// Spec is the complete specification that the runtime was given.
 	Spec *specs.Spec
-	// IsHostNamespace reports whether a namespace that the specification names by path is the
-	// node's own; known is false if that can no longer be determined. If nil, it
+	// IsHostNamespace reports whether a namespace that the specification names by path is
+	// the node's own; known is false if that can no longer be determined. If nil, it
 	// never can.
 	IsHostNamespace func(specs.LinuxNamespace) (own, known bool)
 }

@@ -16,13 +16,13 @@ import (
 	"podd/internal/wake"
 )
 
-// workerRestFactor is how long a worker rests after compressing, as a multiple of the time that took:
-// a container that floods its log must not get a whole processor of podd's.
+// workerRestFactor is how long a worker rests after compressing, as a multiple of the time
+// that took: a container that floods its log must not get a whole processor of podd's.
 const workerRestFactor = 3
 
 // cleaner removes and compresses rotated files.
 type cleaner struct {
-	maxRotated int // rotated files
+	maxRotated int // how many rotated files of a log stay
 	log        *slog.Logger
 	metrics    *metrics
 	// sync forces a file or directory to the disk.
@@ -34,8 +34,8 @@ type cleaner struct {
 	poke  wake.Signal
 }
 
-func newCleaner(keep int, log *slog.Logger, m *metrics) *cleaner {
-	return &cleaner{maxRotated: keep, log: log, metrics: m, sync: (*os.File).Sync, busy: map[string]string{}, poke: wake.New()}
+func newCleaner(maxRotated int, log *slog.Logger, m *metrics) *cleaner {
+	return &cleaner{maxRotated: maxRotated, log: log, metrics: m, sync: (*os.File).Sync, busy: map[string]string{}, poke: wake.New()}
 }
 
 // rotated removes the surplus of log at once and leaves the rest to the workers. name is
@@ -181,7 +181,7 @@ func (t *cleaner) compress(ctx context.Context, d dir, file string) (err error) 
 	}
 	defer func() {
 		if err != nil {
-			_ = d.remove(tmp) // the next tidying would
+			_ = d.remove(tmp) // the next cleanup would
 		}
 	}()
 	w := gzip.NewWriter(out)

@@ -121,8 +121,8 @@ func TestALogGoesOnlyWhenItsCompressedFormIsOnTheDisk(t *testing.T) {
 	}
 	defer d.close()
 	var steps []string
-	tidier := newCleaner(3, slog.New(slog.NewTextHandler(io.Discard, nil)), newMetrics(nil))
-	tidier.sync = func(f *os.File) error {
+	c := newCleaner(3, slog.New(slog.NewTextHandler(io.Discard, nil)), newMetrics(nil))
+	c.sync = func(f *os.File) error {
 		if !d.there(file) {
 			t.Error("the log is gone before its compressed form is safe")
 		}
@@ -134,7 +134,7 @@ func TestALogGoesOnlyWhenItsCompressedFormIsOnTheDisk(t *testing.T) {
 		}
 		return nil
 	}
-	if err := tidier.compress(t.Context(), d, file); err != nil {
+	if err := c.compress(t.Context(), d, file); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"content", "directory, with the new name"}; !slices.Equal(steps, want) {
@@ -147,8 +147,8 @@ func TestALogGoesOnlyWhenItsCompressedFormIsOnTheDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(base, file), []byte("more\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	tidier.sync = func(*os.File) error { return errors.New("no space left") }
-	if err := tidier.compress(context.Background(), d, file); err == nil || !d.there(file) {
+	c.sync = func(*os.File) error { return errors.New("no space left") }
+	if err := c.compress(context.Background(), d, file); err == nil || !d.there(file) {
 		t.Errorf("got %v, want an error and the log", err)
 	}
 }

@@ -26,32 +26,32 @@ type cleanupPlan struct {
 	Compress []string
 }
 
-// planCleanup decides. names are all files that begin with the live log's name and a dot, in any
-// order; keep is how many rotated files may stay; the newest of them is not compressed.
-// busy is a half-made file that a worker is still writing.
+// planCleanup makes the plan. names are all files that begin with the live log's name and a
+// dot, in any order; keep is how many rotated files may stay; the newest of them is not
+// compressed. busy is a half-made file that a worker is still writing.
 func planCleanup(names []string, keep int, busy string) cleanupPlan {
-	var t cleanupPlan
+	var plan cleanupPlan
 	var rotated []string
 	for _, n := range names {
 		switch {
 		case n == busy:
 		case strings.HasSuffix(n, suffixTemp), !strings.HasSuffix(n, suffixGzip) && slices.Contains(names, n+suffixGzip):
-			t.Remove = append(t.Remove, n)
+			plan.Remove = append(plan.Remove, n)
 		default:
 			rotated = append(rotated, n)
 		}
 	}
 	slices.Sort(rotated) // by time stamp
 	if excess := len(rotated) - keep; excess > 0 {
-		t.Remove = append(t.Remove, rotated[:excess]...)
+		plan.Remove = append(plan.Remove, rotated[:excess]...)
 		rotated = rotated[excess:]
 	}
 	for i, n := range rotated {
 		if !strings.HasSuffix(n, suffixGzip) && i < len(rotated)-1 {
-			t.Compress = append(t.Compress, n)
+			plan.Compress = append(plan.Compress, n)
 		}
 	}
-	return t
+	return plan
 }
 
 // sizeSample is a log's size at one moment.

@@ -20,8 +20,8 @@ const (
 	// minCheckInterval is the least time between two checks of a log: time stamps in names
 	// are in seconds.
 	minCheckInterval = time.Second
-	// maxConcurrentRotations is how many logs are rotated concurrently: each rotation waits for the
-	// runtime, and a container that hangs must not delay the others.
+	// maxConcurrentRotations is how many logs are rotated concurrently: each rotation waits
+	// for the runtime, and a container that hangs must not delay the others.
 	maxConcurrentRotations = 8
 	// reopenTimeout bounds one request to the runtime.
 	reopenTimeout = 30 * time.Second
@@ -57,7 +57,7 @@ type Rotator struct {
 	log           *slog.Logger
 	metrics       *metrics
 	cleaner       *cleaner
-	rotationSlots chan struct{} // of rotations, capacity together
+	rotationSlots chan struct{} // capacity maxConcurrentRotations
 
 	mu         sync.Mutex // guards everything below
 	seen       map[string]*watched

@@ -290,7 +290,7 @@ func TestALogThatWasRemovedIsOpenedAnew(t *testing.T) {
 	})
 }
 
-// TestALogThatCannotBeCheckedWaitsForTheUsualTime: its early look stayed due, and
+// TestALogThatCannotBeCheckedWaitsForTheUsualTime: its early check stayed due, and
 // Run came back to it at once, for ever, with all of a processor.
 func TestALogThatCannotBeCheckedWaitsForTheUsualTime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

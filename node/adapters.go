@@ -55,8 +55,8 @@ type sandboxImage struct {
 	}
 }
 
-// reimportIfMissing imports the image again if it was removed, as by crictl rmi --prune, and reports
-// whether it is there now.
+// reimportIfMissing imports the image again if it was removed, as by crictl rmi --prune, and
+// reports whether it is there now.
 func (s sandboxImage) reimportIfMissing(ctx context.Context) bool {
 	if s.name == "" {
 		return false

@@ -43,12 +43,12 @@ type membership struct {
 	tokens    *tokens.Manager
 	services  *podenv.Services
 	mirrors   *mirror.Manager
-	registrar *nodestatus.Registrar // built at the greeting
+	registrar *nodestatus.Registrar // built once the runtime has responded
 	attached  *nodestorage.Attachments
 	lease     *nodestatus.Lease
-	drivers   *nodestorage.CSINodeUpdater // built at the greeting
-	volumes   *volumes.Mounter            // built at the greeting; no pod goes before that
-	podCIDR   *cni.PodCIDR                // built at the greeting
+	drivers   *nodestorage.CSINodeUpdater // built once the runtime has responded
+	volumes   *volumes.Mounter            // the same; no pod goes before that
+	podCIDR   *cni.PodCIDR                // the same
 	reread    *nodestatus.NodeRefresher
 }
 
@@ -87,8 +87,8 @@ func (n *Node) newMembership() (*membership, error) {
 // clusterDir holds what podd must know about the cluster when it starts without the apiserver.
 func (n *Node) clusterDir() string { return filepath.Join(n.cfg.RootDir, "cluster") }
 
-// removeClusterState removes everything that a cluster gave this node, so that it does not come back
-// if the node joins a cluster again.
+// removeClusterState removes everything that a cluster gave this node, so that it does not come
+// back if the node joins a cluster again.
 func (n *Node) removeClusterState() {
 	if n.membership != nil {
 		return
@@ -181,8 +181,8 @@ func (m *membership) podGone(last *v1.Pod) {
 	m.mirrors.Wake()
 }
 
-// nodeStatusChanged makes the registrar write the Node's status. Before the registrar is built it does
-// nothing: the first status will include the change.
+// nodeStatusChanged makes the registrar write the Node's status. Before the registrar is built
+// it does nothing: the first status will include the change.
 func (m *membership) nodeStatusChanged() {
 	if m.registrar != nil {
 		m.registrar.Wake()

@@ -13,9 +13,9 @@ import (
 	"podd/volumes"
 )
 
-// clusterParts is what the cluster provides to the other parts of the node. alone and member
-// fill it, so that no other code has to ask whether there is a cluster before it passes one of
-// these on.
+// clusterParts is what the cluster provides to the other parts of the node. standaloneParts and
+// memberParts fill it, so that no other code has to ask whether there is a cluster before it
+// passes one of these on.
 type clusterParts struct {
 	remote       objects.Remote
 	tokens       volumes.Tokens
@@ -24,7 +24,7 @@ type clusterParts struct {
 	storage      csi.Cluster
 	accounts     credentials.ServiceAccounts // for credential providers
 	sources      []podconfig.Source
-	// node returns this Node as the apiserver has it. reread reads it again before it keeps a
+	// node returns this Node as the apiserver has it. rereadNode reads it again before it keeps a
 	// pod out.
 	node       func() *v1.Node
 	rereadNode func(pod.UID) string

@@ -55,8 +55,8 @@ func (a serverRuntime) awaitTermination(ctx context.Context, uid pod.UID, contai
 	}
 }
 
-// isRunning asks the runtime whether a container runs. The status shows a container as waiting while
-// its postStart hook runs. If the runtime does not answer, runs returns true.
+// isRunning asks the runtime whether a container runs. The status shows a container as waiting
+// while its postStart hook runs. If the runtime does not answer, isRunning returns true.
 func (a serverRuntime) isRunning(ctx context.Context, uid pod.UID, containerID string) bool {
 	seen, err := a.client.Observe(ctx, uid)
 	return err != nil || slices.ContainsFunc(seen.Containers, func(c pod.Container) bool {
@@ -64,7 +64,8 @@ func (a serverRuntime) isRunning(ctx context.Context, uid pod.UID, containerID s
 	})
 }
 
-// statusShowsTerminated reports whether a pod is gone, or shows that one of its containers has ended.
+// statusShowsTerminated reports whether a pod is gone, or shows that one of its containers has
+// ended.
 func statusShowsTerminated(p *v1.Pod, containerID string) bool {
 	if p == nil {
 		return true

@@ -69,8 +69,8 @@ func (o evictionNode) Reclaim(ctx context.Context) (freed bool, err error) {
 	return containers+images > 0, errors.Join(err, imagesErr)
 }
 
-// removeDeadContainers removes the dead containers of pods that have ended for good. Their statuses no
-// longer depend on the containers.
+// removeDeadContainers removes the dead containers of pods that have ended for good. Their
+// statuses no longer depend on the containers.
 func (o evictionNode) removeDeadContainers(ctx context.Context) (removed int, err error) {
 	all, err := o.client.Summaries(ctx)
 	if err != nil {

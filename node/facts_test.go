@@ -25,7 +25,7 @@ import (
 	"podd/systemd"
 )
 
-// newTestNode returns as much of a Node as greeting a runtime requires.
+// newTestNode returns as much of a Node as awaitRuntime requires.
 func newTestNode(t *testing.T, srv *critest.Server) *Node {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -80,7 +80,7 @@ func TestPartsAreGivenWheneverTheyAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestTheNewestRuntimeCounts: before the greeting a runtime may be restarted several
+// TestTheNewestRuntimeCounts: before a runtime has responded it may be restarted several
 // times while nothing reads.
 func TestTheNewestRuntimeCounts(t *testing.T) {
 	n := &Node{runtimeStarted: make(chan time.Time, 1)}

@@ -110,7 +110,7 @@ type servingIdentity struct {
 	// registrar has the Node, which the certificate takes its addresses from. It is nil before
 	// the Node is registered.
 	registrar     atomic.Pointer[nodestatus.Registrar]
-	lastAddresses []v1.NodeAddress // used only by look
+	lastAddresses []v1.NodeAddress // used only by renewOnAddressChange
 }
 
 // servingCertificate returns the value for tls.Config.GetCertificate.
@@ -185,8 +185,8 @@ func servingTemplate(subject pkix.Name, addresses []v1.NodeAddress) *x509.Certif
 	return t
 }
 
-// renewOnAddressChange renews the certificate if the Node's addresses have changed. Only the registrar calls
-// it.
+// renewOnAddressChange renews the certificate if the Node's addresses have changed. Only the
+// registrar calls it.
 func (s *servingIdentity) renewOnAddressChange() {
 	if s == nil {
 		return

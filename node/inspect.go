@@ -85,8 +85,8 @@ var namespaceFiles = map[specs.LinuxNamespaceType]string{
 	specs.UTSNamespace: "uts", specs.UserNamespace: "user", specs.CgroupNamespace: "cgroup", specs.TimeNamespace: "time",
 }
 
-// isNodeNamespace reports whether a namespace is podd's own, which is the node's. known is false if the
-// namespace's process has exited.
+// isNodeNamespace reports whether a namespace is podd's own, which is the node's. known is
+// false if the namespace's process has exited.
 func isNodeNamespace(n specs.LinuxNamespace) (own, known bool) {
 	own, known = sameFile(n.Path, "/proc/self/ns/"+namespaceFiles[n.Type])
 	return own, known

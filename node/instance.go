@@ -22,10 +22,10 @@ const instanceBytes = 8
 // instanceIdentity is the ID of an instance, and the file that holds it.
 type instanceIdentity struct{ id, file string }
 
-// loadInstanceIdentity returns the ID of the instance that owns a root directory. The ID is made at the
-// first start and survives restarts and reboots. Everything that the instance creates through a
-// runtime carries the ID. If the root directory is lost, so is the ID: whatever the runtime
-// still has then belongs to another instance.
+// loadInstanceIdentity returns the ID of the instance that owns a root directory. The ID is
+// made at the first start and survives restarts and reboots. Everything that the instance
+// creates through a runtime carries the ID. If the root directory is lost, so is the ID:
+// whatever the runtime still has then belongs to another instance.
 func loadInstanceIdentity(rootDir string) (instanceIdentity, error) {
 	file := filepath.Join(rootDir, "instance")
 	for range 2 {

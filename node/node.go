@@ -191,7 +191,7 @@ func (n *Node) newSources() []podconfig.Source {
 }
 
 // newAgent builds the sync loop and the part that wakes it when the runtime changes. The sync
-// loop gets its other parts at the greeting.
+// loop gets its other parts when the runtime has responded.
 func (n *Node) newAgent(sources []podconfig.Source) {
 	policy := backoff.Default()
 	policy.Max = n.cfg.RestartBackOffMax

@@ -24,13 +24,13 @@ const reasonWarning = "ManifestWarning"
 func (n *Node) recordProblems(ctx context.Context) error {
 	changes, stop := n.podConfig.Changes()
 	defer stop()
-	told := map[string]bool{}
+	recorded := map[string]bool{}
 	for {
 		now := map[string]bool{}
 		for _, p := range n.podConfig.Problems() {
 			text := p.String()
 			now[text] = true
-			if !told[text] {
+			if !recorded[text] {
 				namespace, name := problemSubject(p)
 				reason := reasonManifest
 				if p.Warning {
@@ -39,7 +39,7 @@ func (n *Node) recordProblems(ctx context.Context) error {
 				n.recorder.ManifestEvent(namespace, name, v1.EventTypeWarning, reason, text)
 			}
 		}
-		told = now
+		recorded = now
 		select {
 		case <-changes:
 		case <-ctx.Done():
@@ -57,7 +57,7 @@ func problemSubject(p pod.Problem) (namespace, name string) {
 }
 
 // problems collects the problems of manifests, registry credentials, image archives and pending
-// unmounts. Parts that are built after the greeting add their own.
+// unmounts. Parts that are built after the runtime has responded add their own.
 type problems struct {
 	mu        sync.Mutex
 	listFuncs []func() []pod.Problem // guarded by mu

@@ -17,8 +17,8 @@ import (
 	"podd/node/bundled"
 )
 
-// runtimeRetryInterval is the interval between attempts to reach a runtime that does not respond. The
-// bundled runtime notifies podd when it is ready.
+// runtimeRetryInterval is the interval between attempts to reach a runtime that does not
+// respond. The bundled runtime notifies podd when it is ready.
 const runtimeRetryInterval = 500 * time.Millisecond
 
 // connect builds the connection to the container runtime: the configured one, or the bundled
@@ -85,7 +85,7 @@ func (n *Node) bundledRuntime() (*bundled.Runtime, error) {
 }
 
 // recordRuntimeStart records when the process of a newly ready runtime started. Nothing reads it
-// before the greeting. Only the newest record counts.
+// before the runtime has responded. Only the newest record counts.
 func (n *Node) recordRuntimeStart(began time.Time) {
 	select {
 	case <-n.runtimeStarted:

@@ -53,8 +53,8 @@ func (n *Node) hostIP() string {
 	return loopback
 }
 
-// runtimeParts is the second stage: it runs pods on the runtime that the facts describe. It is built
-// on the first stage.
+// runtimeParts is the second stage: it runs pods on the runtime that the facts describe. It is
+// built on the first stage.
 type runtimeParts struct {
 	*Node
 	facts Facts
@@ -66,7 +66,8 @@ type runtimeParts struct {
 	csi        *csi.Volumes
 	devices    *devices.Manager
 	draManager *dra.Manager // nil without a cluster
-	// resourceClaims and podResourcesClaims are claims as the agent and the pod resources API see it.
+	// resourceClaims and podResourcesClaims are draManager as the agent and the pod resources
+	// API see it.
 	resourceClaims     agent.ResourceClaims
 	podResourcesClaims podresources.ResourceClaims
 	volumes            *volumes.Mounter

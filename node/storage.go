@@ -30,5 +30,5 @@ func (s clusterStorage) PatchClaim(ctx context.Context, from, to *v1.PersistentV
 	return nodestorage.PatchClaim(ctx, s.Client, from, to)
 }
 
-// DriversChanged makes Drivers write the CSINode.
+// DriversChanged makes the CSINodeUpdater write the CSINode.
 func (s clusterStorage) DriversChanged() { s.m.drivers.Changed() }

@@ -22,7 +22,7 @@ import (
 )
 
 // layers locates containers' writable layers. For containerd it finds the directory, since
-// containerd's statistics may be as old as stats_collect_period (bundle.Unpacked). Other
+// containerd's statistics may be as old as stats_collect_period (bundle.SnapshotUsage). Other
 // runtimes report statistics.
 type layers struct {
 	client     *cri.Client

@@ -41,9 +41,9 @@ func (a serverRuntime) Volumes(p *v1.Pod) []server.Volume {
 	return all
 }
 
-// describeVolume describes a volume and its mount. It does not access the volume itself: the server of a
-// mount may be dead, and the call would hang. It reads the parent directory to find out whether
-// something below podDir exists.
+// describeVolume describes a volume and its mount. It does not access the volume itself: the
+// server of a mount may be dead, and the call would hang. It reads the parent directory to find
+// out whether something below podDir exists.
 func describeVolume(name, path, podDir string, table []*mountinfo.Info) server.Volume {
 	v := server.Volume{Name: name, Path: path}
 	for _, m := range table { // the last of stacked mounts is the visible one

@@ -14,7 +14,7 @@ import (
 	"podd/objects/claims"
 )
 
-// bindingsFile is the content of Config.Bindings, in JSON.
+// bindingsFile is the content of Config.BindingsFile, in JSON.
 type bindingsFile struct {
 	Version  int             `json:"version"`
 	Bindings []bindingRecord `json:"bindings"`

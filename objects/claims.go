@@ -31,12 +31,12 @@ type claimTable struct {
 	ephemeral []claims.Claim
 	// result is the current result of claims.Bind.
 	result claims.Result
-	// problems are problems of claims; broken is a problem of the file.
+	// problems are problems of claims; fileProblems are those of the file.
 	problems, fileProblems []pod.Problem
 
 	file checkpoint.File[bindingsFile]
-	// version counts changes of the bindings that must be saved; saved is the version on
-	// disk.
+	// version counts changes of the bindings that must be saved; savedVersion is the version
+	// on disk.
 	version, savedVersion int
 }
 
@@ -65,9 +65,9 @@ func ephemeralClaimsOf(p *v1.Pod) []claims.Claim {
 }
 
 // add adds the claims of a pod and says whether there are any.
-func (t *claimTable) add(made []claims.Claim) bool {
-	t.ephemeral = append(t.ephemeral, made...)
-	return len(made) > 0
+func (t *claimTable) add(ephemeral []claims.Claim) bool {
+	t.ephemeral = append(t.ephemeral, ephemeral...)
+	return len(ephemeral) > 0
 }
 
 // remove removes the claims of a pod and says whether there were any.

@@ -14,7 +14,7 @@ import (
 	"podd/internal/pod"
 )
 
-// HashKeySize is the size of Config.Key, in bytes.
+// HashKeySize is the size of Config.HashKey, in bytes.
 const HashKeySize = 32
 
 // hashKeyOf returns the key of a Store and its epoch, which identifies the key without

@@ -14,9 +14,9 @@ import (
 // Register records which objects a pod references: from now on, the listeners are called
 // when they change. It replaces an earlier registration of the same UID.
 func (s *Store) Register(p *v1.Pod) {
-	keys, made := pod.ReferencedObjects(p), ephemeralClaimsOf(p)
+	keys, ephemeral := pod.ReferencedObjects(p), ephemeralClaimsOf(p)
 	if pod.FromCluster(p) {
-		made = nil // the cluster makes them
+		ephemeral = nil // the cluster makes them
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Store) Register(p *v1.Pod) {
 	}
 	s.pods[p.UID] = registeredPod{name: p.Namespace + "/" + p.Name, keys: keys}
 	s.updateVolumeKeysLocked(p.UID)
-	if s.claims.add(made) || had {
+	if s.claims.add(ephemeral) || had {
 		s.bindLocked()
 	}
 	s.pokeLocked()
@@ -81,7 +81,7 @@ func (s *Store) removeUserLocked(uid pod.UID, keys []pod.ObjectKey) {
 }
 
 // Contents returns a hash of the content of each existing object that a registered pod
-// references (pod.Contents). It does not cover the volume that a claim is bound to.
+// references (pod.ContentHashes). It does not cover the volume that a claim is bound to.
 func (s *Store) Contents(uid pod.UID) map[pod.ObjectKey]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ type followedObject struct {
 var errNotKnownYet = fmt.Errorf("is not known yet: %w", pod.ErrObjectPending)
 
 // unknownReasonLocked returns the reason why podd cannot say whether an object exists,
-// pod.ErrUnknown while the apiserver is away; nil if it can say.
+// pod.ErrAPIServerUnavailable while the apiserver is away; nil if it can say.
 func (s *Store) unknownReasonLocked(key pod.ObjectKey) error {
 	if !key.Cluster {
 		return nil
@@ -139,7 +139,7 @@ func (s *Store) followObject(ctx context.Context, key pod.ObjectKey, f *followed
 	}
 }
 
-// handleAnswers passes the apiserver's answers about one object to answered.
+// handleAnswers passes the apiserver's answers about one object to handleAnswer.
 func handleAnswers[T any](s *Store, key pod.ObjectKey, f *followedObject, object func(T) pod.Object) func([]T, error) {
 	return func(all []T, err error) {
 		var o *pod.Object
@@ -182,7 +182,7 @@ func (s *Store) handleAnswer(key pod.ObjectKey, f *followedObject, o *pod.Object
 	}
 }
 
-// wakeWaitersLocked makes await look again.
+// wakeWaitersLocked makes waitUntil look again.
 func (s *Store) wakeWaitersLocked() {
 	close(s.answerArrived)
 	s.answerArrived = make(chan struct{})
@@ -193,13 +193,13 @@ func (s *Store) wakeWaitersLocked() {
 func (s *Store) waitUntil(ctx context.Context, done func() bool) {
 	for {
 		s.mu.Lock()
-		over, news := done(), s.answerArrived
+		over, arrived := done(), s.answerArrived
 		s.mu.Unlock()
 		if over {
 			return
 		}
 		select {
-		case <-news:
+		case <-arrived:
 		case <-ctx.Done():
 			return
 		}

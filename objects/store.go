@@ -276,7 +276,7 @@ func (s *Store) CSIDriver(ctx context.Context, p *v1.Pod, name string) (*storage
 }
 
 // KnownCSIDriver is CSIDriver for a caller that cannot wait: while the apiserver has not
-// answered, the error is pod.ErrAwaited.
+// answered, the error is pod.ErrObjectPending.
 func (s *Store) KnownCSIDriver(p *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o, err := s.find(pod.ObjectKey{Kind: pod.KindCSIDriver, Name: name, Cluster: pod.FromCluster(p)})
 	if err != nil {

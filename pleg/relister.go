@@ -23,18 +23,19 @@ const (
 	pollPeriod = time.Second
 	// relistTimeout bounds one relist.
 	relistTimeout = time.Minute
-	// secondRelistDelay is how long after the stream opened the pods are relisted once more: CRI
-	// does not acknowledge that a runtime listens to a new subscriber.
+	// secondRelistDelay is how long after the stream opened the pods are relisted once
+	// more: CRI does not acknowledge that a runtime listens to a new subscriber.
 	secondRelistDelay = 2 * time.Second
 	// contactPeriod is the longest time between calls to the runtime, so that its
 	// health is known when nothing happens.
 	contactPeriod = time.Minute
-	// relistThreshold is the kubelet's threshold (relistThreshold).
+	// relistThreshold is the kubelet's, of the same name.
 	relistThreshold = 3 * time.Minute
 	// stableAfter is the age of a stream after which the back-off is reset.
 	stableAfter = 10 * time.Second
 
-	// minEventRelistInterval is the pause between relists for events that name no pod.
+	// minEventRelistInterval is the shortest time between relists for events that name no
+	// pod.
 	minEventRelistInterval = time.Second
 )
 
@@ -79,14 +80,14 @@ type Relister struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	relist wake.Signal // somebody wants a relist
+	relist wake.Signal // a relist is requested
 
 	mu              sync.Mutex // guards everything below
 	lastContact     time.Time  // when the runtime last answered
 	lastError       error      // of the last try, nil after a success
 	polling         bool       // the runtime has no stream
-	interrupted     bool       // it was away, or may have been
-	relistScheduled bool       // a relist was asked for within minEventRelistInterval
+	interrupted     bool       // it was unavailable, or its stream was lost
+	relistScheduled bool       // one is requested within minEventRelistInterval
 
 	runtime Runtime // Run's
 

@@ -8,14 +8,14 @@ import (
 	"podd/internal/pod"
 )
 
-// desiredState is the desired state: the last snapshot of each source, and the pods that the agent was
-// given. It is pure: no locks, no clock.
+// desiredState is the desired state: the last snapshot of each source, and the pods that were
+// delivered to the agent. It is pure: no locks, no clock.
 type desiredState struct {
 	// order of the sources decides which pod gets a name that no pod holds.
 	order []pod.Source
 	// latest is each source's last snapshot; a source without an entry is not ready.
 	latest map[pod.Source][]*pod.Desired
-	// delivered holds the pods that the agent was given, by source and UID.
+	// delivered holds the pods that the agent has, by source and UID.
 	delivered map[pod.Source]map[pod.UID]*pod.Desired
 	// provisional holds the sources with a provisional last snapshot.
 	provisional map[pod.Source]bool
@@ -49,17 +49,17 @@ func (s *desiredState) merge(snaps map[pod.Source]Snapshot) (removes, rest []pod
 	chosen, losers := s.resolveNameConflicts()
 	for _, name := range s.order {
 		want, had := chosen[name], s.delivered[name]
-		told := make(map[pod.UID]*pod.Desired, len(want))
-		s.delivered[name] = told
+		delivered := make(map[pod.UID]*pod.Desired, len(want))
+		s.delivered[name] = delivered
 		by := map[pod.Op][]*pod.Desired{}
 		for _, d := range want {
-			told[d.UID()] = d
+			delivered[d.UID()] = d
 			if op := change(had[d.UID()], d); op != "" {
 				by[op] = append(by[op], d)
 			}
 		}
 		for uid, d := range had {
-			if _, ok := told[uid]; !ok {
+			if _, ok := delivered[uid]; !ok {
 				by[pod.OpRemove] = append(by[pod.OpRemove], d)
 			}
 		}
@@ -168,11 +168,11 @@ func (s *desiredState) resolveNameConflicts() (map[pod.Source][]*pod.Desired, []
 	return by, losers
 }
 
-// The strength of a claim to a name.
+// Which of several candidates gets a name: the one with the highest rank.
 const (
 	_              = iota
-	candidateRank  // the candidate exists
-	sameOriginRank // it comes from the holder's place: an edited manifest
+	candidateRank  // nothing speaks for it
+	sameOriginRank // it is from the origin of the holder: an edited manifest
 	holderRank     // it holds the name
 )
 
@@ -194,15 +194,15 @@ func choosePods(all []*pod.Desired, holders map[podKey]*pod.Desired) (chosen []*
 	return chosen, losers
 }
 
-// chooseOnePerName splits the candidates into one for each name and the rest. The first candidate with
-// the best claim to a name gets it.
-func chooseOnePerName[T any, K comparable](all []T, name func(T) K, claim func(T) int) (chosen []T, losers []duplicate[T]) {
+// chooseOnePerName splits the candidates into one for each name and the rest. The first candidate
+// with the best rank for a name gets it.
+func chooseOnePerName[T any, K comparable](all []T, name func(T) K, rank func(T) int) (chosen []T, losers []duplicate[T]) {
 	type holder struct{ place, rank int }
 	best := make(map[K]holder, len(all))
 	for i, d := range all {
 		key := name(d)
-		if c := claim(d); c > best[key].rank {
-			best[key] = holder{i, c}
+		if r := rank(d); r > best[key].rank {
+			best[key] = holder{i, r}
 		}
 	}
 	chosen = make([]T, 0, len(best))

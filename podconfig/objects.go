@@ -18,11 +18,12 @@ type Objects interface {
 }
 
 // objectSet holds the objects that the sources have sent, and those that were delivered. It has
-// the same owner as set.
+// the same owner as desiredState.
 type objectSet struct {
-	// latest holds each source's last snapshot.
+	// latest holds the last snapshot of each source.
 	latest map[pod.Source][]*pod.Object
-	// delivered is the set that Objects has, once has is set, in the order of the sources.
+	// delivered is the set that Objects has, in the order of the sources; not meaningful until
+	// initialized is set.
 	delivered   []*pod.Object
 	initialized bool
 	// losers are the objects that are unused because others have their names.

@@ -23,14 +23,14 @@ type Config struct {
 	Objects Objects
 	// OnStaticPods is called with the pods of all sources except the apiserver, after each change.
 	// complete says whether each of these sources is ready. It must not block. NoMirrorPods means
-	// that nobody wants them.
+	// that there is no cluster to show them to.
 	OnStaticPods func(pods []*pod.Desired, complete bool)
 	Log          *slog.Logger
 	// Registerer is for the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
-// NoMirrorPods is the Config.Static of a node that shows its static pods to no cluster.
+// NoMirrorPods is the Config.OnStaticPods of a node without a cluster.
 var NoMirrorPods func(pods []*pod.Desired, complete bool)
 
 // PodConfig merges the sources. Any goroutine may call its methods at any time. Call Run once.

@@ -90,7 +90,7 @@ type dnsIssues struct {
 // configuration; local replaces it (see localResolvers) if the node is configured to
 // have none, else empty.
 func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomain string) (pod.DNS, dnsIssues) {
-	var notes dnsIssues
+	var issues dnsIssues
 	var rc resolvConf
 	switch effectiveDNSPolicy(p) {
 	case v1.DNSNone:
@@ -103,7 +103,7 @@ func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomai
 			}
 			break
 		}
-		notes.noClusterDNS = true
+		issues.noClusterDNS = true
 		rc = nodeDNS(node, local)
 	default:
 		rc = nodeDNS(node, local)
@@ -119,8 +119,8 @@ func podDNS(p *v1.Pod, node resolvConf, local, clusterDNS []string, clusterDomai
 			rc.options = setOption(rc.options, text)
 		}
 	}
-	rc, notes.limits = rc.truncateToLimits()
-	return pod.DNS{Servers: rc.servers, Searches: rc.searches, Options: rc.options}, notes
+	rc, issues.limits = rc.truncateToLimits()
+	return pod.DNS{Servers: rc.servers, Searches: rc.searches, Options: rc.options}, issues
 }
 
 // effectiveDNSPolicy maps the four policies to three.
@@ -172,10 +172,10 @@ func clusterSearches(namespace, domain string, node []string) []string {
 
 // truncateToLimits truncates what exceeds the limits, with the kubelet's messages.
 func (rc resolvConf) truncateToLimits() (resolvConf, []string) {
-	var notes []string
+	var issues []string
 	if len(rc.servers) > maxNameservers {
 		rc.servers = rc.servers[:maxNameservers]
-		notes = append(notes, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "+strings.Join(rc.servers, " "))
+		issues = append(issues, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "+strings.Join(rc.servers, " "))
 	}
 	before := len(rc.searches)
 	rc.searches = slices.DeleteFunc(rc.searches[:min(before, maxSearches)], func(s string) bool { return len(s) > maxSearchPathLen })
@@ -183,9 +183,9 @@ func (rc resolvConf) truncateToLimits() (resolvConf, []string) {
 		rc.searches = rc.searches[:len(rc.searches)-1]
 	}
 	if len(rc.searches) < before {
-		notes = append(notes, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "+strings.Join(rc.searches, " "))
+		issues = append(issues, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "+strings.Join(rc.searches, " "))
 	}
-	return rc, notes
+	return rc, issues
 }
 
 func unique(in []string) []string {

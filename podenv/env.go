@@ -12,10 +12,10 @@ import (
 	"podd/internal/pod"
 )
 
-// environment is a container's variables in the order in which the pod
-// declares them, those of whole objects first and those of Services last, with
-// references expanded and sources resolved. A later variable may use an earlier one; a name declared
-// twice keeps the last value at the first one's place.
+// environment is a container's variables in the order in which the pod declares them,
+// those of whole objects first and those of Services last, with references expanded and
+// sources resolved. A later variable may use an earlier one; a name declared twice keeps
+// the last value at the first one's place.
 func (r *Resolver) environment(p *v1.Pod, c *v1.Container, podIPs []string) (env pod.Environment, err error) {
 	services, err := r.cfg.Services.variables(p)
 	if err != nil {

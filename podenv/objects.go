@@ -12,8 +12,9 @@ import (
 	"podd/internal/pod"
 )
 
-// Objects has the API's objects that a pod's variables come from, of its namespace. The error for a
-// missing one is of the class pod.ErrNotFound; nobody may change what is returned.
+// Objects has the API's objects that a pod's variables come from, of its namespace. The
+// error for a missing one is of the class pod.ErrNotFound; nobody may change what is
+// returned.
 type Objects interface {
 	ConfigMap(p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(p *v1.Pod, name string) (*v1.Secret, error)

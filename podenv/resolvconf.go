@@ -26,21 +26,21 @@ func (r *Resolver) dns(p *v1.Pod) (pod.DNS, []pod.Warning, error) {
 	if none {
 		local = localResolvers(r.nodeIPs())
 	}
-	dns, notes := podDNS(p, node, local, r.cfg.ClusterDNS, r.cfg.ClusterDomain)
-	return dns, r.warnings(p, notes), nil
+	dns, issues := podDNS(p, node, local, r.cfg.ClusterDNS, r.cfg.ClusterDomain)
+	return dns, r.warnings(p, issues), nil
 }
 
 // warnings are about parts of the pod's DNS configuration that are not available.
-func (r *Resolver) warnings(p *v1.Pod, notes dnsIssues) []pod.Warning {
+func (r *Resolver) warnings(p *v1.Pod, issues dnsIssues) []pod.Warning {
 	var out []pod.Warning
 	// If no cluster DNS is configured at all, ClusterFirst is merely the default: not
 	// worth a warning for each pod.
-	if notes.noClusterDNS && r.cfg.ClusterDomain != "" {
+	if issues.noClusterDNS && r.cfg.ClusterDomain != "" {
 		out = append(out, pod.Warning{Reason: "MissingClusterDNS", Message: fmt.Sprintf(
 			"pod: %q. podd does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			p.Name+"_"+p.Namespace+"("+string(p.UID)+")", v1.DNSClusterFirst, v1.DNSDefault)})
 	}
-	for _, n := range notes.limits {
+	for _, n := range issues.limits {
 		out = append(out, pod.Warning{Reason: "DNSConfigForming", Message: n})
 	}
 	return out

@@ -15,7 +15,7 @@ type Files struct {
 
 	mu            sync.Mutex
 	containerLogs map[string]containerLog // by container ID; guarded by mu
-	listings      uint64                  // how many lists were started; guarded by mu
+	listings      uint64                  // how many listings were started; guarded by mu
 }
 
 // New returns Files in these directories, and touches none of them.

@@ -20,7 +20,7 @@ type containerLog struct {
 	link           string // name in the links' directory
 	log            string // path of the live log file
 	terminationLog string // path of the termination log, if podd created one
-	seenMark       uint64 // Files.marks when it was last seen
+	seenMark       uint64 // Files.listings when it was last seen
 	linked         bool
 }
 
@@ -90,8 +90,8 @@ func (f *Files) MarkListing() uint64 {
 	return f.listings
 }
 
-// PruneUnlisted forgets containers that are no longer listed because others removed them, and
-// removes their links. Their logs are removed with the pod.
+// PruneUnlisted forgets containers that are no longer listed because others removed them,
+// and removes their links. Their logs are removed with the pod.
 func (f *Files) PruneUnlisted(listed []pod.Summary, mark uint64) {
 	there := map[string]bool{}
 	for i := range listed {

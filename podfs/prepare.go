@@ -30,7 +30,7 @@ func (f *Files) PreparePod(p *v1.Pod, in pod.SandboxInputs) error {
 	return nil
 }
 
-// sandboxFile is a file that all containers of a sandbox have at a place, as it was when
+// sandboxFile is a file that all containers of a sandbox have at containerPath, as it was when
 // the sandbox was made, with what they wrote to it.
 type sandboxFile struct {
 	path, containerPath string
@@ -64,8 +64,8 @@ func (f *Files) PrepareContainer(req pod.ContainerRequest) (pod.ContainerRequest
 	for _, m := range req.Mounts {
 		own[filepath.Clean(m.ContainerPath)] = true
 	}
-	mount := func(file, place string, readOnly bool) {
-		req.Mounts = append(req.Mounts[:len(req.Mounts):len(req.Mounts)], pod.Mount{HostPath: file, ContainerPath: place, ReadOnly: readOnly, SELinuxRelabel: true})
+	mount := func(file, containerPath string, readOnly bool) {
+		req.Mounts = append(req.Mounts[:len(req.Mounts):len(req.Mounts)], pod.Mount{HostPath: file, ContainerPath: containerPath, ReadOnly: readOnly, SELinuxRelabel: true})
 	}
 	if !own[pod.EtcHosts] {
 		file := f.dirs.Hosts(p.UID)

@@ -43,8 +43,8 @@ var WholeLog = Options{Tail: -1, LimitBytes: -1}
 // timeFormat is RFC 3339 with nine digits of a second, so that times are of one length.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// rotationGrace is how long a rotated file is read after a new one has taken its place: the runtime
-// may write a last line into it.
+// rotationGrace is how long a rotated file is read after a new one has taken its place: the
+// runtime may write a last line into it.
 const rotationGrace = 100 * time.Millisecond
 
 // maxLine bounds how much of a line of a file is held, in bytes: a longer one is written as
@@ -69,13 +69,13 @@ type Reader struct {
 	size      int64
 	out       map[string]io.Writer
 	bytesLeft int64 // bytes to write; negative for no bound
-	// lineOffset is where the next line of the file begins, and starts is where that which is read
-	// of a stream begins, where these differ.
+	// lineOffset is where the next line of the file begins. streamStarts is, by stream, where
+	// reading starts, if that differs.
 	lineOffset    int64
 	lineBytesRead int64 // bytes of that line that were read
 	streamStarts  map[string]int64
-	// pending is the beginning of a line that has not been read to its end. long is a line
-	// that was too long to hold; its beginning is already written.
+	// pending is the beginning of a line that has not been read to its end. longLine is a
+	// line that was too long to hold; its beginning is already written.
 	pending  []byte
 	longLine *line
 	// unfinished has the streams with a partial last line.
@@ -116,7 +116,8 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-// prepare goes to where reading starts.
+// prepare subscribes to changes of the directory with Follow, and seeks to where reading
+// starts.
 func (r *Reader) prepare(dirs *filewatch.Dirs) error {
 	if r.options.Follow {
 		// Before the first look, so that nothing is missed between the two.

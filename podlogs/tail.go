@@ -40,9 +40,9 @@ func tailOffset(f *os.File, lines int64) (start, end int64, err error) {
 	return 0, end, nil
 }
 
-// wholeLinesOffset returns where the last lines that a container wrote begin, each with all of its
-// parts, and where the file ends. Lines of two streams may be mixed: before starts, by
-// stream, the file has only parts of earlier lines, which are left out.
+// wholeLinesOffset returns where the last lines that a container wrote begin, each with all
+// of its parts, and where the file ends. Lines of two streams may be mixed: before starts,
+// by stream, the file has only parts of earlier lines, which are left out.
 func wholeLinesOffset(f *os.File, lines int64) (starts map[string]int64, start, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 const (
 	// checkpointDelay collects changes at about the same time into one write.
 	checkpointDelay = 300 * time.Millisecond
-	// checkpointTTL is how long the saved results of a pod that has not reappeared are kept if
-	// nobody says which pods are gone (Retain): by then they are stale.
+	// checkpointTTL is how long the saved results of a pod that has not reappeared are kept
+	// if nobody says which pods are gone (Retain): by then they are stale.
 	checkpointTTL = time.Hour
 	// maxCheckpointBytes bounds one pod's file, in bytes; usual ones have a few hundred.
 	maxCheckpointBytes = 256 << 10
@@ -32,7 +32,7 @@ type resultCheckpoint struct {
 
 	poke wake.Signal // changes to write
 
-	writeFailed bool // the last write; run's own
+	writeFailed bool // the last write failed; only run uses it
 
 	mu       sync.Mutex // guards what follows
 	restored map[pod.UID]pod.ProbeResults
@@ -90,8 +90,8 @@ func (f podCheckpoint) results() pod.ProbeResults {
 	return results
 }
 
-// takeRestored returns, once, what an earlier podd saved of exactly that container; after that,
-// newer results exist.
+// takeRestored returns, once, what an earlier podd saved of exactly that container; after
+// that, newer results exist.
 func (k *resultCheckpoint) takeRestored(uid pod.UID, name, containerID string) pod.Probes {
 	k.mu.Lock()
 	defer k.mu.Unlock()

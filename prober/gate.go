@@ -11,14 +11,14 @@ import (
 const (
 	// minExecFastPeriod bounds podd/probe-until-success for exec probes.
 	minExecFastPeriod = 100 * time.Millisecond
-	// slotHoldTime is how long a command holds its place: what it costs the node is its
+	// slotHoldTime is how long a command holds its slot: what it costs the node is its
 	// start, some 30 ms of a processor, and one that hangs must not delay the others.
 	slotHoldTime = 100 * time.Millisecond
 )
 
 // gate bounds the commands that start at the same time. It serves them in the order of
 // arrival, and each probe waits at most once: nobody starves. A pod holds, or waits in
-// that order for, at most half of the places. The rest of its commands wait for one
+// that order for, at most half of the slots. The rest of its commands wait for one
 // another, so that no pod's probes are behind all of another's.
 type gate struct {
 	slots chan struct{}
@@ -27,20 +27,20 @@ type gate struct {
 	shares map[pod.UID]*share
 }
 
-// share is a pod's part of the places.
+// share is a pod's part of the slots.
 type share struct {
 	slots chan struct{}
-	users int // commands that hold one of the places or wait for one
+	users int // commands that hold a slot or wait for one
 }
 
 func newGate(n int) *gate {
 	return &gate{slots: make(chan struct{}, n), shares: make(map[pod.UID]*share)}
 }
 
-// acquire waits for a place for a command in that pod, and returns the function that gives
-// it back. The place also becomes free by itself after a while. The function may be
-// called more than once.
-func (g *gate) acquire(ctx context.Context, uid pod.UID) (leave func(), err error) {
+// acquire waits for a slot for a command in that pod, and returns the function that
+// releases it. The slot also becomes free by itself after slotHoldTime. The function may
+// be called more than once.
+func (g *gate) acquire(ctx context.Context, uid pod.UID) (release func(), err error) {
 	s := g.acquireShare(uid)
 	select {
 	case s.slots <- struct{}{}:
@@ -70,7 +70,7 @@ func (g *gate) acquire(ctx context.Context, uid pod.UID) (leave func(), err erro
 	}, nil
 }
 
-// acquireShare and part count who uses a pod's share, which ends with the last.
+// acquireShare and releaseShare count who uses a pod's share, which ends with the last.
 func (g *gate) acquireShare(uid pod.UID) *share {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -58,7 +58,7 @@ func command(period int32) *v1.Probe {
 	})
 }
 
-// TestCommandsThatHangInManyPodsDelayNoHealthyOne: a command held its place for a
+// TestCommandsThatHangInManyPodsDelayNoHealthyOne: a command held its slot for a
 // second, so that on two processors 50 pods whose commands hung (a file server
 // that is gone) delayed a healthy pod's probe by 24 s and more.
 func TestCommandsThatHangInManyPodsDelayNoHealthyOne(t *testing.T) {

@@ -60,11 +60,11 @@ var errNoIP = errors.New("the pod has no IP address yet")
 // exec runs a command in the container. Its $(NAME) are expanded from the
 // variables that the container's spec gives a plain value, as upstream does.
 func (h *handlers) exec(ctx context.Context, j job) attemptResult {
-	leave, err := h.gate.acquire(ctx, j.pod.UID)
+	release, err := h.gate.acquire(ctx, j.pod.UID)
 	if err != nil {
 		return attemptResult{verdict: unknown, err: err}
 	}
-	defer leave()
+	defer release()
 	command := make([]string, len(j.probe.Exec.Command))
 	for i, arg := range j.probe.Exec.Command {
 		command[i] = pod.Expand(arg, j.variable)

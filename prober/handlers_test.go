@@ -117,7 +117,7 @@ func TestExec(t *testing.T) {
 	expectAnswer(t, "no command", h.run(t.Context(), j), unknown, "executable file not found")
 }
 
-// TestCommandsThatHangHoldUpNoOther: with a place for one command at a time, ten
+// TestCommandsThatHangHoldUpNoOther: with a slot for one command at a time, ten
 // that hang delay the next by a moment each at most.
 func TestCommandsThatHangHoldUpNoOther(t *testing.T) {
 	inBubble(t, func(b *bench) {

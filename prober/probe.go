@@ -39,7 +39,7 @@ const (
 // probe is one kind of probe of one container. It is at rest, in the queue, or
 // running:
 //
-//	rest ──arm──► queued ──due──► running ──► queued, or rest (held, stopped)
+//	rest ──enqueue──► queued ──due──► running ──► queued, or rest (stopped)
 //
 // Its owner is the Prober's mutex.
 type probe struct {
@@ -50,7 +50,8 @@ type probe struct {
 	period, delay    time.Duration
 	successThreshold int // thresholds
 	failureThreshold int
-	// fastPeriod is between runs until the first success; 0 for the period.
+	// fastPeriod is the time between runs until the first success
+	// (podd/probe-until-success); 0 means period.
 	fastPeriod time.Duration
 
 	// base is the time from which periods are counted.
@@ -60,32 +61,33 @@ type probe struct {
 	index int
 	// cancel cancels the run in progress; nil for none.
 	cancel context.CancelFunc
-	// stopped: no more runs for this container.
+	// stopped means no more runs for this container.
 	stopped bool
 
 	result pod.ProbeResult
-	// last and row: the last outcome, and how often in a row it counted.
+	// last and resultRun are the last outcome, and how often in a row it counted (the
+	// kubelet's resultRun).
 	last      pod.ProbeResult
 	resultRun int
 	// lastChange is when the result last changed.
 	lastChange time.Time
 	// succeeded: once at least.
 	succeeded bool
-	// lastCountedPeriod is the last period with a failure that counted; told is the last period
-	// with an event. Both are from before the first success.
+	// lastCountedPeriod is the last period with a failure that counted; lastEventPeriod is
+	// the last period with an event. Both are from before the first success.
 	lastCountedPeriod, lastEventPeriod int64
 
 	metrics probeMetrics
 }
 
-func newProbe(k kind, spec *v1.Probe, c *container, pace time.Duration) *probe {
+func newProbe(k kind, spec *v1.Probe, c *container, fastPeriod time.Duration) *probe {
 	pr := &probe{
 		kind: k, spec: spec, c: c, index: -1, lastEventPeriod: -1,
 		period: seconds(spec.PeriodSeconds, 10), delay: seconds(spec.InitialDelaySeconds, 0),
 		successThreshold: atLeastOne(spec.SuccessThreshold, 1), failureThreshold: atLeastOne(spec.FailureThreshold, 3),
 	}
 	if k != liveness {
-		pr.fastPeriod = pace
+		pr.fastPeriod = fastPeriod
 	}
 	if spec.Exec != nil && pr.fastPeriod > 0 {
 		pr.fastPeriod = max(pr.fastPeriod, minExecFastPeriod)
@@ -108,8 +110,8 @@ func atLeastOne(n int32, otherwise int) int {
 	return int(n)
 }
 
-// scheduleFirst sets the first run of a probe that may run from now on. spread is the probe's
-// offset, from 0 to 1, in the period over which the first runs for containers of an
+// scheduleFirst sets the first run of a probe that may run from now on. spread is the
+// probe's offset, from 0 to 1, in the period over which the first runs for containers of an
 // earlier podd are spread; negative for a container that this podd started.
 func (pr *probe) scheduleFirst(now time.Time, spread float64) {
 	first := later(pr.c.startedAt.Add(pr.delay), now)
@@ -129,8 +131,8 @@ func (pr *probe) scheduleFirst(now time.Time, spread float64) {
 // periodsUntil is the number of periods between the base and t.
 func (pr *probe) periodsUntil(t time.Time) int64 { return int64(t.Sub(pr.base) / pr.period) }
 
-// next is when to run again after a run from began to ended. A pace may want an earlier
-// run than the period does: that needs a place in the node's budget.
+// next is when to run again after a run from began to ended. A fastPeriod may want an
+// earlier run than the period does: that needs a place in the node's budget.
 func (pr *probe) next(began, ended time.Time) (wanted, otherwise time.Time) {
 	tick := pr.base.Add(time.Duration(pr.periodsUntil(began)+1) * pr.period)
 	settled := pr.c.startedAt.Add(failureGrace)
@@ -152,8 +154,8 @@ func (pr *probe) action() budget.Action {
 	return budget.Probe
 }
 
-// applyOutcome applies the outcome of a run. changed says that the published result changed; tell
-// says that a failure is worth an event.
+// applyOutcome applies the outcome of a run. changed says that the published result
+// changed; tell says that a failure is worth an event.
 //
 // Before the first success, the n-th failure counts if it ended n periods after the
 // first run or later: one that hung took its periods, too. For a liveness probe,

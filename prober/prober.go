@@ -66,7 +66,7 @@ type Prober struct {
 	pods         map[pod.UID]*probedPod
 	queue        queue
 	spread       map[time.Duration]int // how many probes of a period were spread
-	execOverload bool                  // exec probes are more than the machine should bear
+	execOverload bool                  // exec probes take more of the machine than they should
 }
 
 // New returns a prober that runs nothing until Run. It reads what an earlier podd
@@ -159,11 +159,11 @@ func (p *Prober) runWorker(ctx context.Context, r probeRun) {
 	}
 }
 
-// wakeAlignment aligns the runs that are due at about the same time: waking up costs more than
-// some probes do.
+// wakeAlignment aligns the runs that are due at about the same time: waking up costs more
+// than some probes do.
 const wakeAlignment = 10 * time.Millisecond
 
-// untilAligned is the time from t to the next line of the grid.
+// untilAligned is the time from t to the next multiple of wakeAlignment.
 func untilAligned(t time.Time) time.Duration {
 	if past := t.Sub(t.Truncate(wakeAlignment)); past > 0 {
 		return wakeAlignment - past

@@ -410,7 +410,7 @@ func TestTerminationBreaksOffALivenessRun(t *testing.T) {
 	})
 }
 
-// TestAFlappingProbeFillsNoLog: it wakes its pod each time and is told once a
+// TestAFlappingProbeFillsNoLog: it wakes its pod each time and is logged once a
 // minute.
 func TestAFlappingProbeFillsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

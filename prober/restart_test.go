@@ -12,7 +12,7 @@ import (
 	"podd/internal/pod"
 )
 
-// TestAfterARestartOfPoddProbesAreSpreadOverTheirPeriod and do not fire in one
+// TestAfterARestartOfPoddProbesAreSpreadOverTheirPeriod and do not start in one
 // burst.
 func TestAfterARestartOfPoddProbesAreSpreadOverTheirPeriod(t *testing.T) {
 	inBubble(t, func(b *bench) {

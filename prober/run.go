@@ -30,8 +30,8 @@ const (
 	unknown verdict = "unknown"
 )
 
-// attemptResult is the outcome of one attempt. If err is set, the probe could not be run, which
-// counts neither as a success nor as a failure, whatever the verdict.
+// attemptResult is the outcome of one attempt. If err is set, the probe could not be run,
+// which counts neither as a success nor as a failure, whatever the verdict.
 type attemptResult struct {
 	verdict verdict
 	message string
@@ -130,8 +130,8 @@ func (p *Prober) changedLocked(pr *probe, now time.Time) {
 	}
 }
 
-// runWithRetries runs the handler, and retries if it could not be run and there is
-// time left.
+// runWithRetries runs the handler, and retries if it could not be run and there is time
+// left.
 func (p *Prober) runWithRetries(ctx context.Context, j job) attemptResult {
 	deadline := time.Now().Add(j.timeout)
 	for i := 1; ; i++ {

@@ -27,7 +27,7 @@ type container struct {
 	spec      *v1.Container
 	id        string
 	startedAt time.Time // on the prober's own clock
-	// preexisting: it was started before this podd.
+	// preexisting means that it was started before this podd.
 	preexisting bool
 	probes      [kinds]*probe
 }
@@ -93,7 +93,7 @@ func (p *Prober) addContainerLocked(pp *probedPod, t *pod.ProbeTarget) (added bo
 		c.startedAt = now
 	}
 	c.preexisting = c.startedAt.Before(p.startedAt)
-	pace, _ := pod.ProbeUntilSuccess(pp.spec) // whoever reads manifests says what is wrong with it
+	fastPeriod, _ := pod.ProbeUntilSuccess(pp.spec) // whoever reads manifests says what is wrong with it
 	results := p.checkpoint.takeRestored(pp.spec.UID, t.Container.Name, t.ContainerID)
 	if t.Container.StartupProbe != nil && results.Startup == pod.ProbeUnknown && reportedStarted(pp.spec, t) {
 		results.Startup = pod.ProbeSucceeded
@@ -105,7 +105,7 @@ func (p *Prober) addContainerLocked(pp *probedPod, t *pod.ProbeTarget) (added bo
 			continue
 		}
 		some = true
-		pr := newProbe(k, spec, c, pace)
+		pr := newProbe(k, spec, c, fastPeriod)
 		pr.metrics = p.metrics.forProbe(pp.spec, t.Container.Name, k)
 		pr.restore(results)
 		c.probes[k] = pr
@@ -118,8 +118,8 @@ func (p *Prober) addContainerLocked(pp *probedPod, t *pod.ProbeTarget) (added bo
 	return true
 }
 
-// reportedStarted says that the apiserver shows a container as started. Its startup probe has
-// succeeded, if only for the kubelet that podd has replaced, and does not run again.
+// reportedStarted says that the apiserver shows a container as started. Its startup probe
+// has succeeded, if only for the kubelet that podd has replaced, and does not run again.
 func reportedStarted(p *v1.Pod, t *pod.ProbeTarget) bool {
 	s := pod.ContainerStatus(&p.Status, t.Container.Name)
 	return s != nil && pod.RuntimeID(s.ContainerID) == t.ContainerID && s.Started != nil && *s.Started
@@ -244,8 +244,8 @@ func (p *Prober) forget(uid pod.UID) {
 // runc: 20 ms by their clocks, which miss some processes that exit quickly.
 const execCost = 30 * time.Millisecond
 
-// updateExecRateLocked determines how many commands the probes run per second, and warns if
-// they take more than a tenth of the machine (kubernetes/kubernetes#82440).
+// updateExecRateLocked determines how many commands the probes run per second, and warns
+// if they take more than a tenth of the machine (kubernetes/kubernetes#82440).
 func (p *Prober) updateExecRateLocked() {
 	rate, commands := 0.0, 0
 	for _, pp := range p.pods {

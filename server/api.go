@@ -76,7 +76,7 @@ func firstWords(all []api) map[string]bool {
 	return words
 }
 
-// newLimiter returns the door that the API's connections pass through. It is nil for the socket,
+// newLimiter returns the limiter of the API's connections. It is nil for the socket,
 // which only root can open.
 func (a api) newLimiter() *connLimiter {
 	switch {

@@ -20,11 +20,11 @@ import (
 
 // connLimits limits the connections to one port.
 type connLimits struct {
-	// unauthenticated is how many connections from unauthenticated peers may be open, and share how
-	// many of them may come from one address; a share of 0 means no limit per address.
+	// unauthenticated is how many connections from unauthenticated peers may be open, and
+	// perAddress how many of them may come from one address; 0 means no limit per address.
 	unauthenticated, perAddress int
-	// authenticated is how many connections from authenticated peers may be open in addition. It is 0
-	// on a port that authenticates nobody.
+	// authenticated is how many connections from authenticated peers may be open in addition.
+	// It is 0 on a port that authenticates nobody.
 	authenticated int
 }
 
@@ -33,7 +33,7 @@ var (
 	// cluster. It holds up to maxSessions sessions and follows up to maxFollowers logs;
 	// maxConnections more leave some room.
 	kubeletConnLimits = connLimits{unauthenticated: maxConnections, perAddress: 16, authenticated: maxSessions + maxFollowers + maxConnections}
-	// localConnLimits has no share per address: every client is 127.0.0.1.
+	// localConnLimits has no limit per address: every client is 127.0.0.1.
 	localConnLimits = connLimits{unauthenticated: maxConnections}
 )
 
@@ -50,12 +50,12 @@ const (
 	rejectedTimeout = time.Second
 )
 
-// connLimiter counts the connections of a port. It admits every new connection sooner or later. When
-// there are too many from unauthenticated peers, busy or not, the one that has gone longest
-// without progress is closed. It is taken from the new connection's address if that address
-// exceeds its share, and otherwise from the address with the most connections, so a client that
-// holds connections open displaces only its own. An authenticated connection moves to a larger
-// limit of its own, where only idle connections are closed.
+// connLimiter limits the connections of a port. It admits every new connection sooner or later.
+// When there are too many from unauthenticated peers, busy or not, the one that has gone
+// longest without progress is closed. It is taken from the new connection's address if that
+// address exceeds its share, and otherwise from the address with the most connections, so a
+// client that holds connections open displaces only its own. An authenticated connection moves
+// to a larger limit of its own, where only idle connections are closed.
 type connLimiter struct {
 	limits connLimits
 
@@ -76,7 +76,7 @@ type limitedConn struct {
 	lastProgress atomic.Int64
 	admitTimer   *time.Timer // closes the connection unless it is admitted first
 
-	authenticated, idle, rejected bool // guarded by door.mu
+	authenticated, idle, rejected bool // guarded by limiter.mu
 }
 
 func newConnLimiter(b connLimits) *connLimiter {
@@ -130,56 +130,56 @@ func (d *connLimiter) add(conn net.Conn) *limitedConn {
 // nil if there is room.
 func (d *connLimiter) victimLocked(address netip.Prefix) *limitedConn {
 	of := map[netip.Prefix][]*limitedConn{}
-	strangers := 0
+	unauthenticated := 0
 	for g := range d.conns {
 		if !g.authenticated {
-			strangers++
+			unauthenticated++
 			of[g.address] = append(of[g.address], g)
 		}
 	}
 	switch {
 	case d.limits.perAddress > 0 && len(of[address]) >= d.limits.perAddress:
 		return stalest(of[address])
-	case strangers < d.limits.unauthenticated:
+	case unauthenticated < d.limits.unauthenticated:
 		return nil
 	}
 	most := of[address]
-	for _, guests := range of {
-		if len(guests) > len(most) {
-			most = guests
+	for _, conns := range of {
+		if len(conns) > len(most) {
+			most = conns
 		}
 	}
 	return stalest(most)
 }
 
 // stalest returns the connection that has gone longest without progress.
-func stalest(guests []*limitedConn) *limitedConn {
-	if len(guests) == 0 {
+func stalest(conns []*limitedConn) *limitedConn {
+	if len(conns) == 0 {
 		return nil
 	}
-	return slices.MinFunc(guests, func(a, b *limitedConn) int { return cmp.Compare(a.lastProgress.Load(), b.lastProgress.Load()) })
+	return slices.MinFunc(conns, func(a, b *limitedConn) int { return cmp.Compare(a.lastProgress.Load(), b.lastProgress.Load()) })
 }
 
-// markAuthenticated marks a connection's peer as authenticated. It returns false if busy connections hold
-// all the places of authenticated peers.
+// markAuthenticated marks a connection's peer as authenticated. It returns false if busy
+// connections hold all the places of authenticated peers.
 func (d *connLimiter) markAuthenticated(g *limitedConn) bool {
 	d.mu.Lock()
 	if g.authenticated {
 		d.mu.Unlock()
 		return true
 	}
-	known := 0
+	authenticated := 0
 	var idle []*limitedConn
 	for other := range d.conns {
 		if other.authenticated {
-			known++
+			authenticated++
 			if other.idle {
 				idle = append(idle, other)
 			}
 		}
 	}
 	var victim *limitedConn
-	if known >= d.limits.authenticated {
+	if authenticated >= d.limits.authenticated {
 		if victim = stalest(idle); victim == nil {
 			d.mu.Unlock()
 			return false
@@ -209,17 +209,17 @@ func (d *connLimiter) connState(conn net.Conn, state http.ConnState) {
 // closeAll closes all open connections, including those still in their handshake.
 func (d *connLimiter) closeAll() {
 	d.mu.Lock()
-	guests := make([]*limitedConn, 0, len(d.conns))
+	conns := make([]*limitedConn, 0, len(d.conns))
 	for g := range d.conns {
-		guests = append(guests, g)
+		conns = append(conns, g)
 	}
 	d.mu.Unlock()
-	for _, g := range guests {
+	for _, g := range conns {
 		_ = g.Close()
 	}
 }
 
-// limitedConnOf returns the guest below a connection, or nil on the socket.
+// limitedConnOf returns the limitedConn below a connection, or nil on the socket.
 func limitedConnOf(conn net.Conn) *limitedConn {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -230,7 +230,7 @@ func limitedConnOf(conn net.Conn) *limitedConn {
 
 type limitedConnKey struct{}
 
-// connContext is an http.Server.ConnContext hook. It lets Admit and Dismiss find the
+// connContext is an http.Server.ConnContext hook. It lets Admit and Reject find the
 // connection.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if g := limitedConnOf(conn); g != nil {
@@ -252,7 +252,7 @@ func Admit(ctx context.Context, authenticated bool) {
 	}
 }
 
-// Reject reports that the request with this context was refused because its sender is
+// Reject reports that the request with this context was rejected because its sender is
 // unauthenticated. The connection closes after rejectedTimeout, whether or not the client has
 // read the refusal by then.
 func Reject(ctx context.Context) {
@@ -268,8 +268,8 @@ func Reject(ctx context.Context) {
 	}
 }
 
-// limitedListener passes each accepted connection through a door. It neither handshakes nor blocks
-// on a peer.
+// limitedListener passes each accepted connection to a connLimiter. It neither handshakes nor
+// blocks on a peer.
 type limitedListener struct {
 	net.Listener
 	limiter *connLimiter
@@ -298,11 +298,11 @@ func (d *connLimiter) awaitRoom() {
 		full := len(d.conns) >= d.limits.unauthenticated
 		var left time.Duration
 		if full {
-			guests := make([]*limitedConn, 0, len(d.conns))
+			conns := make([]*limitedConn, 0, len(d.conns))
 			for g := range d.conns {
-				guests = append(guests, g)
+				conns = append(conns, g)
 			}
-			left = minConnTime - (time.Since(processStart) - time.Duration(stalest(guests).lastProgress.Load()))
+			left = minConnTime - (time.Since(processStart) - time.Duration(stalest(conns).lastProgress.Load()))
 		}
 		d.mu.Unlock()
 		if !full || left <= 0 {
@@ -317,8 +317,8 @@ func (d *connLimiter) awaitRoom() {
 	}
 }
 
-// tlsSplitter accepts TLS connections. After the handshake it passes each one to known if the client
-// showed a certificate that trusts accepts, and otherwise to stranger.
+// tlsSplitter accepts TLS connections. After the handshake it passes each one to trusted if the
+// client showed a certificate that trusts accepts, and otherwise to untrusted.
 type tlsSplitter struct {
 	from               net.Listener
 	config             *tls.Config
@@ -358,7 +358,7 @@ func (s *tlsSplitter) handshake(conn net.Conn) {
 	to.deliver(secure)
 }
 
-// connListener is a listener that gets its connections from split.
+// connListener is a listener that gets its connections from a tlsSplitter.
 type connListener struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -37,8 +37,8 @@ func addConns(d *connLimiter, address string, n int) (all []*limitedConn) {
 	return all
 }
 
-func open(guests []*limitedConn) (n int) {
-	for _, g := range guests {
+func open(conns []*limitedConn) (n int) {
+	for _, g := range conns {
 		if !g.Conn.(*fakeConn).closed.Load() {
 			n++
 		}
@@ -124,7 +124,7 @@ func TestWhoIsKnownHasPlacesOfTheirOwn(t *testing.T) {
 			Admit(of(g), true)
 			d.connState(g, http.StateActive)
 		}
-		addConns(d, "192.0.2.1", 20) // strangers of the same address: a proxy's
+		addConns(d, "192.0.2.1", 20) // unauthenticated ones of the same address: a proxy's
 		if open(known) != 3 {
 			t.Errorf("strangers closed %d of those that are known", 3-open(known))
 		}

@@ -71,25 +71,25 @@ func (r *checkRunner) result(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)
 	defer stop()
 	r.mu.Lock()
-	now := r.current
-	if now == nil {
-		now = &run{done: make(chan struct{})}
-		r.current = now
+	current := r.current
+	if current == nil {
+		current = &run{done: make(chan struct{})}
+		r.current = current
 		// The run outlives this request, because other requests may wait for it too.
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkDeadline)
 		go func() {
 			defer cancel()
-			now.err = r.Func(own)
+			current.err = r.Func(own)
 			r.mu.Lock()
 			r.current = nil
 			r.mu.Unlock()
-			close(now.done)
+			close(current.done)
 		}()
 	}
 	r.mu.Unlock()
 	select {
-	case <-now.done:
-		return now.err
+	case <-current.done:
+		return current.err
 	case <-ctx.Done():
 		return fmt.Errorf("no answer within %s", checkTimeout)
 	}

@@ -28,16 +28,16 @@ func (s *Server) limitLists(next http.Handler) http.Handler {
 	return s.limitConcurrency(s.lists, "lists of pods", next)
 }
 
-// limitConcurrency holds a request until one of places is free. of names the requested thing in the error
-// message.
-func (s *Server) limitConcurrency(places chan struct{}, of string, next http.Handler) http.Handler {
+// limitConcurrency holds a request until one of the slots is free. of names the requested thing
+// in the error message.
+func (s *Server) limitConcurrency(slots chan struct{}, of string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		patience := time.NewTimer(listTimeout)
-		defer patience.Stop()
+		timer := time.NewTimer(listTimeout)
+		defer timer.Stop()
 		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		case <-patience.C:
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-timer.C:
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "too many concurrent requests for "+of+"; try again", http.StatusServiceUnavailable)
 			return

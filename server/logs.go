@@ -185,8 +185,8 @@ func logOptions(q url.Values, now time.Time) (o podlogs.Options, previous bool, 
 	return o, previous, streams, err
 }
 
-// logContainerID returns the ID of the container to read: the newest container of that name that has a
-// log, or with previous the one before. The errors are the kubelet's
+// logContainerID returns the ID of the container to read: the newest container of that name
+// that has a log, or with previous the one before. The errors are the kubelet's
 // (validateContainerLogStatus).
 func logContainerID(p *v1.Pod, name string, previous bool) (id string, err error) {
 	c := pod.ContainerStatus(&p.Status, name)

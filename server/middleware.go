@@ -43,8 +43,8 @@ func limitBodyTime(next http.Handler) http.Handler {
 	})
 }
 
-// extendWriteDeadline gives an admitted request the write timeout that its response needs. Until then the
-// shorter deadlines of strangers apply.
+// extendWriteDeadline gives an admitted request the write timeout that its response needs.
+// Until then the shorter deadlines of untrusted connections apply.
 func (s *Server) extendWriteDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.setWriteDeadline(w, writeTimeout); err != nil {

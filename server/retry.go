@@ -48,8 +48,8 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	s.respondJSON(w, r, answer)
 }
 
-// waitingOrRejected reports whether a container of the pod is waiting, for whatever reason, or whether the
-// node rejected the pod.
+// waitingOrRejected reports whether a container of the pod is waiting, for whatever reason, or
+// whether the node rejected the pod.
 func waitingOrRejected(p *v1.Pod) bool {
 	switch p.Status.Phase {
 	case v1.PodFailed: // a completed pod waits for nothing, even if all its containers are gone

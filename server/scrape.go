@@ -53,8 +53,8 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// metricsWriter is a response with metrics. It sends the header with the first byte, so that an error
-// before that can still become the response.
+// metricsWriter is a response with metrics. It sends the header with the first byte, so that an
+// error before that can still become the response.
 type metricsWriter struct {
 	to       http.ResponseWriter
 	compress bool

@@ -180,9 +180,9 @@ func (s *Server) servers(requests context.Context, l listener) (all []served, ac
 	}
 	config := l.tls.Clone()
 	config.NextProtos = []string{"h2", "http/1.1"}
-	known, stranger := newConnListener(l.Addr()), newConnListener(l.Addr())
-	sorted := &tlsSplitter{from: outside, config: config, trusts: trusts, trusted: known, untrusted: stranger}
-	return []served{{known, s.trustedServer(requests, l)}, {stranger, s.untrustedServer(requests, l)}}, sorted.run
+	trusted, untrusted := newConnListener(l.Addr()), newConnListener(l.Addr())
+	sorted := &tlsSplitter{from: outside, config: config, trusts: trusts, trusted: trusted, untrusted: untrusted}
+	return []served{{trusted, s.trustedServer(requests, l)}, {untrusted, s.untrustedServer(requests, l)}}, sorted.run
 }
 
 // New returns a server that does not listen yet.

@@ -185,8 +185,8 @@ func (s *Server) requestedPod(w http.ResponseWriter, r *http.Request) (*v1.Pod, 
 	return nil, false
 }
 
-// requestedContainer returns the ID of the running container that a path names. If there is none, it
-// writes the error response.
+// requestedContainer returns the ID of the running container that a path names. If there is
+// none, it writes the error response.
 func (s *Server) requestedContainer(w http.ResponseWriter, r *http.Request) (rt Runtime, id string, ok bool) {
 	p, ok := s.requestedPod(w, r)
 	if !ok {

@@ -38,9 +38,9 @@ func (s *Server) stream(next http.Handler) http.Handler {
 	})
 }
 
-// setWriteDeadline sets the write deadline of a response; zero removes it. Over HTTP/2 a deadline that
-// passes ends the stream, even if nothing is being written. A response that waits for something
-// must therefore have no deadline meanwhile.
+// setWriteDeadline sets the write deadline of a response; zero removes it. Over HTTP/2 a
+// deadline that passes ends the stream, even if nothing is being written. A response that waits
+// for something must therefore have no deadline meanwhile.
 func (s *Server) setWriteDeadline(w http.ResponseWriter, d time.Duration) error {
 	var at time.Time
 	if d > 0 {
@@ -49,8 +49,8 @@ func (s *Server) setWriteDeadline(w http.ResponseWriter, d time.Duration) error 
 	return http.NewResponseController(w).SetWriteDeadline(at)
 }
 
-// deferWriteDeadline is middleware for handlers that may take longer than writeTimeout before they write
-// their response. Writing it then gets writeTimeout.
+// deferWriteDeadline is middleware for handlers that may take longer than writeTimeout before
+// they write their response. Writing it then gets writeTimeout.
 func (s *Server) deferWriteDeadline(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.setWriteDeadline(w, 0); err != nil {

@@ -62,8 +62,8 @@ type row struct {
 	started time.Time
 	// interfaces and devices are labels, in the order of network and Devices.
 	interfaces, devices []string
-	// disk is what the container's layer uses, or for the root the file system; on is its
-	// device.
+	// disk is what the container's layer uses, or for the root the file system; diskDevice is
+	// the label of its device.
 	disk       *api.FsStats
 	diskDevice string
 }

@@ -159,7 +159,7 @@ func (c *Collector) collect(ctx context.Context, f *flight, detail kernel.Detail
 	close(f.done)
 }
 
-// read reads everything once; its caller has the turn.
+// read reads everything once; its caller holds readSlot.
 func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	begun := time.Now()
 	groups := c.cfg.Groups()
@@ -197,8 +197,8 @@ func (c *Collector) read(ctx context.Context, detail kernel.Detail) *Snapshot {
 	return snap
 }
 
-// countedSince returns when a cgroup had used nothing yet, for a reading that began at begun. A
-// cgroup of any age may be new to the kernel's memory, with all that it has used.
+// countedSince returns when a cgroup had used nothing yet, for a reading that began at begun.
+// A cgroup of any age may be new to the kernel's memory, with all that it has used.
 func countedSince(s kernel.Sample, begun time.Time) time.Time {
 	if s.Created.After(begun.Add(-minRateInterval)) {
 		return s.Time

@@ -12,7 +12,7 @@ import (
 // further labels. Names, kinds and help texts are cAdvisor's (metrics/prometheus.go).
 type family struct {
 	name, kind, help string
-	// noTimestamp series have no timestamp: those of the settings.
+	// noTimestamp says that the series have no timestamp: they are of settings.
 	noTimestamp bool
 	values      func(r *row, out func(value float64, extra string))
 }

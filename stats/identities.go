@@ -18,11 +18,11 @@ const (
 	unknownIDRetry = 5 * time.Second
 )
 
-// identities are what the sandboxes and containers with a cgroup are; that of an ID never
-// changes.
+// identities are those of the sandboxes and containers with a cgroup; the identity of an ID
+// never changes.
 type identities struct {
 	byID map[string]pod.Identity
-	// pods are the names of pods, by key.
+	// pods are the names of pods, by normalized UID.
 	pods map[pod.UID]pod.Identity
 	// unknown are the IDs that the runtime did not know, and since when.
 	unknown map[string]time.Time
@@ -32,7 +32,7 @@ func newIdentities() identities {
 	return identities{map[string]pod.Identity{}, map[pod.UID]pod.Identity{}, map[string]time.Time{}}
 }
 
-// normalizeUID is a UID as it is compared: systemd's names have underscores for dashes.
+// normalizeUID returns a UID as it is compared: systemd's names have underscores for dashes.
 func normalizeUID(uid pod.UID) pod.UID { return pod.UID(strings.ReplaceAll(string(uid), "-", "_")) }
 
 // refresh asks the runtime if a group is new. Without an answer the new ones are left out.

@@ -11,7 +11,8 @@ const (
 	minBaseAge = 10 * time.Second
 	// minRateInterval is the shortest time that a rate is computed over, cAdvisor's.
 	minRateInterval = 100 * time.Millisecond
-	// maxBaseAge is how old that point may be: an average over hours says nothing about now.
+	// maxBaseAge is how old the point that a rate begins at may be: an average over hours
+	// says nothing about now.
 	maxBaseAge = 5 * time.Minute
 )
 

@@ -37,7 +37,7 @@ func (c *Collector) Summary(ctx context.Context, storage bool) (*api.Summary, er
 	return out, nil
 }
 
-// usageSummary returns CPU, memory and swap.
+// usageSummary returns a summary of CPU, memory and swap alone.
 func (c *Collector) usageSummary(snap *Snapshot) *api.Summary {
 	out := &api.Summary{Node: api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Kernel.Booted())}}
 	for i := range snap.all {

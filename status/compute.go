@@ -169,8 +169,8 @@ func (c *computation) addresses(s *v1.PodStatus) {
 	s.PodIP = ips[0]
 }
 
-// updateAddresses updates a pod's status with the node's addresses. A pod on the node's network has
-// them as its own.
+// updateAddresses updates a pod's status with the node's addresses. A pod on the node's
+// network has them as its own.
 func (o Options) updateAddresses(p *v1.Pod) {
 	s := &p.Status
 	if len(o.HostIPs) == 0 || s.HostIP == "" {

@@ -57,8 +57,8 @@ func (c *computation) setConditions(s *v1.PodStatus) {
 	}
 }
 
-// addReported adds a condition as the worker reported it. If the worker does not repeat it, a
-// disruption stays true, and a resize is over.
+// addReported adds a condition as the worker reported it. If the worker no longer reports
+// it, a disruption stays true, and a resize is over.
 func (c *computation) addReported(s *v1.PodStatus, t v1.PodConditionType) {
 	now, old := condition(c.report.Conditions, t), condition(c.previous.Conditions, t)
 	switch {
@@ -118,9 +118,9 @@ func (c *computation) restartingSince(v conditionState) time.Time {
 	return time.Time{}
 }
 
-// addCondition appends the condition. Its time moves only when its status does. since is the time
-// of the fact that explains the status; zero if that is unknown, which means the time of
-// the sync.
+// addCondition appends the condition. Its time moves only when its status does. since is
+// the time of the fact that explains the status; zero if that is unknown, which means the
+// time of the sync.
 func (c *computation) addCondition(s *v1.PodStatus, t v1.PodConditionType, v conditionState, since time.Time) {
 	old := condition(c.previous.Conditions, t)
 	at := seconds(since)

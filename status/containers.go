@@ -323,8 +323,8 @@ func (c *computation) applyWaiting(s *v1.ContainerStatus, k kind) {
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
 }
 
-// terminateContainers gives every container an end, once no part of the pod runs any more. A
-// container without a record of its end counts as failed.
+// terminateContainers gives every container an end, once no part of the pod runs any more.
+// A container without a record of its end counts as failed.
 func (c *computation) terminateContainers(s *v1.PodStatus) {
 	end := func(statuses []v1.ContainerStatus) {
 		for i := range statuses {

@@ -34,8 +34,8 @@ func (c *computation) phase(s *v1.PodStatus) {
 	}
 }
 
-// everReported says that a node agent has shown the pod before. Pending alone does not prove
-// that: it is also the default phase of a pod that no agent has shown.
+// everReported says that a node agent has reported the pod before. Pending alone does not
+// prove that: it is also the default phase of a pod that no agent has reported.
 func (c *computation) everReported() bool {
 	return c.previous.Phase != "" && (c.previous.Phase != v1.PodPending || !c.previous.StartTime.IsZero())
 }
@@ -101,12 +101,13 @@ func (c *computation) computePhase(s *v1.PodStatus) v1.PodPhase {
 	return c.failedIfFinished(v1.PodPending)
 }
 
-// finished says that no part of the pod will be started again, whatever its restart policy.
-// Static pods that are stopped keep the phase they had, as in the kubelet
+// finished says that no part of the pod will be started again, whatever its restart
+// policy. Static pods that are stopped keep the phase they had, as in the kubelet
 // (kubernetes/kubernetes#116484).
 func (c *computation) finished() bool { return c.report.Phase >= pod.PhaseTerminated && !c.static() }
 
-// failedIfFinished ends a pod that never got further than p.
+// failedIfFinished returns Failed for a finished pod that never got further than p, and
+// otherwise p.
 func (c *computation) failedIfFinished(p v1.PodPhase) v1.PodPhase {
 	if c.finished() {
 		return v1.PodFailed
@@ -136,12 +137,12 @@ func (c *computation) hasSuccessor(name string) bool {
 	return last != nil && c.report.WillRestart[last.ID]
 }
 
-func (t *phaseCounts) init(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
+func (t *phaseCounts) init(spec *v1.Container, s *v1.ContainerStatus, hasSuccessor bool) {
 	end := lastEnd(s)
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case !completed(end) && !followed && !t.willRestart(spec, end, true):
+	case !completed(end) && !hasSuccessor && !t.willRestart(spec, end, true):
 		t.failedInit++
 	}
 }
@@ -161,9 +162,9 @@ func (t *phaseCounts) sidecar(s *v1.ContainerStatus) {
 	}
 }
 
-// regular counts a container; followed says that a successor comes whatever its
+// regular counts a container; hasSuccessor says that a successor comes whatever its
 // exit code.
-func (t *phaseCounts) regular(spec *v1.Container, s *v1.ContainerStatus, followed bool) {
+func (t *phaseCounts) regular(spec *v1.Container, s *v1.ContainerStatus, hasSuccessor bool) {
 	end := lastEnd(s)
 	switch {
 	case s.State.Running != nil:
@@ -172,7 +173,7 @@ func (t *phaseCounts) regular(spec *v1.Container, s *v1.ContainerStatus, followe
 		t.waiting++
 	default:
 		t.stopped++
-		if !followed && !t.willRestart(spec, end, hasFailed(pod.RegularContainer, end)) {
+		if !hasSuccessor && !t.willRestart(spec, end, hasFailed(pod.RegularContainer, end)) {
 			t.stoppedForGood++
 		}
 		// One that waits to be started again has not succeeded, however it

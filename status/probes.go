@@ -43,9 +43,9 @@ func (c *computation) setProbeResults(s *v1.PodStatus) {
 	}
 }
 
-// setContainerProbeResults sets started and ready of a container that may have probes. While a probe has
-// no result yet, the same container keeps its earlier values, so that a restart of podd
-// flaps nothing (kubernetes/kubernetes#100277).
+// setContainerProbeResults sets started and ready of a container that may have probes.
+// While a probe has no result yet, the same container keeps its earlier values, so that a
+// restart of podd flaps nothing (kubernetes/kubernetes#100277).
 func (c *computation) setContainerProbeResults(specs []v1.Container, cs, old *v1.ContainerStatus) {
 	started, ready := false, false
 	if cs.State.Running != nil {

@@ -56,13 +56,13 @@ type Uploader struct {
 
 // upload is what is known of a pod that the apiserver has.
 type upload struct {
-	// localUID is the UID that the pod has on this node. For a mirror pod, which shows a static
-	// pod, it differs from the apiserver's.
+	// localUID is the UID that the pod has on this node. For a mirror pod, which shows a
+	// static pod, it differs from the apiserver's.
 	localUID pod.UID
 	theirs   *v1.Pod // the newest version seen
 	// finalPod is podd's last version of a pod that has left the node.
 	finalPod *v1.Pod
-	// comparedOurs and settled are the two versions in the last completed comparison.
+	// comparedOurs and comparedTheirs are the two versions in the last completed comparison.
 	comparedOurs, comparedTheirs *v1.Pod
 
 	inFlight bool // a request is in progress
@@ -80,8 +80,8 @@ func NewUploader(client PodClient, writer *Writer, log *slog.Logger) *Uploader {
 	return &Uploader{client: client, writer: writer, log: log, poke: wake.New(), pods: map[pod.UID]*upload{}}
 }
 
-// ObservePods takes the apiserver's pods of this node, all of them. Those that are missing are
-// gone there.
+// ObservePods takes the apiserver's pods of this node, all of them. Those that are missing
+// are gone there.
 func (u *Uploader) ObservePods(pods []*v1.Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -116,8 +116,8 @@ func newer(a, b *v1.Pod) bool {
 	return err != nil || order >= 0
 }
 
-// PodRemoved says that this node has nothing left of a pod; last is its last version with its
-// final status. If its deletion was requested, the object is deleted after that status
+// PodRemoved says that this node has nothing left of a pod; last is its last version with
+// its final status. If its deletion was requested, the object is deleted after that status
 // was uploaded.
 func (u *Uploader) PodRemoved(last *v1.Pod) {
 	u.mu.Lock()
@@ -181,7 +181,7 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 			continue
 		}
 		known.inFlight = true
-		theirs, last := known.theirs, known.finalPod != nil
+		theirs, final := known.theirs, known.finalPod != nil
 		work.Go(func() {
 			select {
 			case slots <- struct{}{}:
@@ -189,8 +189,8 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 			case <-ctx.Done():
 				return
 			}
-			after, err := u.upload(ctx, theirs, ours, last)
-			u.recordResult(uid, sent{ours, last}, after, err)
+			after, err := u.upload(ctx, theirs, ours, final)
+			u.recordResult(uid, sent{ours, final}, after, err)
 		})
 	}
 	u.nextBatch = nextBatch
@@ -215,7 +215,7 @@ func (u *Uploader) newestLocked() map[pod.UID]*v1.Pod {
 
 // upload sends what differs, and returns the apiserver's version after that; nil if the
 // pod is not there any more.
-func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) (after *v1.Pod, err error) {
+func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, final bool) (after *v1.Pod, err error) {
 	patch, err := Patch(theirs, ours.Status)
 	if err != nil {
 		return theirs, err
@@ -227,7 +227,7 @@ func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) 
 			return theirs, fmt.Errorf("update the pod's status in the apiserver: %w", err)
 		}
 	}
-	if gone && after.DeletionTimestamp != nil {
+	if final && after.DeletionTimestamp != nil {
 		if err := u.client.DeletePod(ctx, ours.Namespace, ours.Name, ours.UID); err != nil {
 			return after, fmt.Errorf("delete the pod's object in the apiserver: %w", err)
 		}
@@ -237,7 +237,7 @@ func (u *Uploader) upload(ctx context.Context, theirs, ours *v1.Pod, gone bool) 
 	return after, nil
 }
 
-// sent is what an upload sent; last says that the node had nothing left of the pod by then.
+// sent is what an upload sent; final says that the node had nothing left of the pod by then.
 type sent struct {
 	ours  *v1.Pod
 	final bool
@@ -257,7 +257,7 @@ func (u *Uploader) recordResult(uid pod.UID, s sent, after *v1.Pod, err error) {
 		delete(u.pods, uid)
 		return
 	case apierrors.IsNotFound(err):
-		// Whether it is gone, Seen says: an apiserver that has only just started does not
+		// ObservePods says whether it is gone: an apiserver that has only just started does not
 		// find pods that it has (the admission plugin NodeRestriction looks for them in a
 		// cache, which is empty then), and who believed it would never delete the object.
 		known.delay = uploadRetry.Next(known.delay)

@@ -37,7 +37,7 @@ type Writer struct {
 
 	mu      sync.Mutex
 	options Options
-	// optionsVersion counts the options.
+	// optionsVersion counts the calls of SetOptions.
 	optionsVersion int
 	// pods holds immutable objects: a change puts a new one in place.
 	pods map[pod.UID]entry
@@ -72,7 +72,7 @@ func (w *Writer) SetOptions(o Options) {
 	defer w.mu.Unlock()
 	w.options = o
 	w.optionsVersion++
-	moved := false
+	changed := false
 	for uid, e := range w.pods {
 		if pod.IsPhaseTerminal(e.pod.Status.Phase) {
 			continue
@@ -83,10 +83,10 @@ func (w *Writer) SetOptions(o Options) {
 		if !Equal(&e.pod.Status, &p.Status) {
 			e.pod = &p
 			w.pods[uid] = e
-			moved = true
+			changed = true
 		}
 	}
-	if moved {
+	if changed {
 		w.changed()
 	}
 }
@@ -106,7 +106,7 @@ func (w *Writer) Report(r pod.Report) {
 func (w *Writer) tryReport(r pod.Report) bool {
 	uid := r.Desired.UID()
 	w.mu.Lock()
-	old, options, edition := w.pods[uid], w.options, w.optionsVersion
+	old, options, version := w.pods[uid], w.options, w.optionsVersion
 	w.mu.Unlock()
 
 	// A pod of an apiserver has the last status of an earlier podd, and the newest of what
@@ -122,19 +122,19 @@ func (w *Writer) tryReport(r pod.Report) bool {
 	same := old.pod != nil && old.unseen == r.NotObserved && sameSpec(old.pod, r.Desired.Pod) && Equal(&old.pod.Status, &next)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.optionsVersion != edition || same {
-		return same && w.optionsVersion == edition
+	if w.optionsVersion != version || same {
+		return same && w.optionsVersion == version
 	}
 	// A shallow copy: spec and metadata are as immutable as the original.
 	p := *r.Desired.Pod
 	p.Status = next
 	w.logChange(&p, previous.Phase)
 	w.pods[uid] = entry{pod: &p, origin: r.Desired.Origin, unseen: r.NotObserved}
-	shown := v1.PodPhase("")
+	oldPhase := v1.PodPhase("")
 	if old.pod != nil {
-		shown = old.pod.Status.Phase
+		oldPhase = old.pod.Status.Phase
 	}
-	w.metrics.phaseChanged(shown, next.Phase)
+	w.metrics.phaseChanged(oldPhase, next.Phase)
 	w.changed()
 	return true
 }

@@ -105,8 +105,8 @@ func (a *Allocator) check() error {
 	return nil
 }
 
-// GetOrAllocate returns the pod's range, and allocates one if it has none; its record is written
-// when Of returns. It creates the pod's directory if it does not exist.
+// GetOrAllocate returns the pod's range, and allocates one if it has none; its record is
+// written when GetOrAllocate returns. It creates the pod's directory if it does not exist.
 func (a *Allocator) GetOrAllocate(uid pod.UID) (Range, error) {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return Range{}, fmt.Errorf("user namespace: %q is not a pod UID", uid)

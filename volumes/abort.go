@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// probeTimeout is how long a server may take to answer a question; after that, it is
+	// probeTimeout is how long a server may take to answer a probe; after that, it is
 	// considered dead.
 	probeTimeout = 10 * time.Second
-	// probePeriod is the time between two questions to a server that answers.
+	// probePeriod is the time between two probes of a server that answers.
 	probePeriod = 10 * time.Second
 	// abortPeriod is the time between two aborts. A process makes several requests before
 	// it exits, one after another: write, commit, close.
 	abortPeriod = 2 * time.Second
-	// pauseAfterAbort follows a question that was aborted with the other requests. The next
+	// pauseAfterAbort follows a probe that was aborted with the other requests. The next
 	// one has the rest of abortPeriod to be answered.
 	pauseAfterAbort = abortPeriod / 2
 )
 
-// errAborted is the error of a question that this podd or somebody else (umount -f)
+// errAborted is the error of a probe that this podd or somebody else (umount -f)
 // aborted: the kernel's ERESTARTSYS, which reaches a process in this case only.
 const errAborted = unix.Errno(512)
 
@@ -73,22 +73,22 @@ func (m *Mounter) nfsMounts(uid pod.UID) ([]*mountinfo.Info, error) {
 	return mounts, nil
 }
 
-// abortWhileDead asks a server again and again, and aborts the requests that wait for it
+// abortWhileDead probes a server again and again, and aborts the requests that wait for it
 // while it does not answer, until ctx ends.
 func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell func(why string)) {
-	var question <-chan error // not answered yet; nil for none
-	silent := 0               // ticks since the last answer
+	var probe <-chan error // not answered yet; nil for none
+	silent := 0            // ticks since the last answer
 	dead, told := false, false
 	// Counting ticks, a time in which podd itself was stopped is no more than one tick.
 	tick := time.NewTicker(abortPeriod)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if question == nil {
-			question = m.probeServer(at.Mountpoint)
+		if probe == nil {
+			probe = m.probeServer(at.Mountpoint)
 		}
 		select {
-		case err := <-question:
-			question = nil
+		case err := <-probe:
+			probe = nil
 			if errors.Is(err, errAborted) {
 				wake.Sleep(ctx, pauseAfterAbort)
 				continue
@@ -109,7 +109,7 @@ func (m *Mounter) abortWhileDead(ctx context.Context, at *mountinfo.Info, tell f
 		case <-ctx.Done():
 		}
 	}
-	if dead && question != nil { // it would wait for the server for ever
+	if dead && probe != nil { // it would wait for the server for ever
 		m.abort(ctx, at.Mountpoint)
 	}
 }
@@ -125,7 +125,7 @@ func (m *Mounter) abort(ctx context.Context, point string) {
 }
 
 // probeServer asks how full the file system mounted at a point is. NFS asks its server each
-// time. The answer may never come. The question waits on a copy of the mount, so the mount
+// time. The answer may never come. The probe waits on a copy of the mount, so the mount
 // itself can be unmounted meanwhile.
 func probeServer(point string) <-chan error {
 	answer := make(chan error, 1)

@@ -24,7 +24,7 @@ type fakeNFSServer struct {
 	told    []string
 }
 
-// withFakeNFSServer mounts an NFS volume for pod 1, of which the filer is the server, as far as
+// withFakeNFSServer mounts an NFS volume for pod 1 that has the fake server, as far as
 // AbortRequests sees it.
 func withFakeNFSServer(t *testing.T, m *Mounter) (f *fakeNFSServer, point string) {
 	t.Helper()
@@ -147,7 +147,7 @@ func TestRequestsAreAbortedOnlyWhileTheServerDoesNotAnswer(t *testing.T) {
 			t.Errorf("got requests to %v, want %s", f.points, point)
 		}
 		stop()
-		f.mustHave(1, 1) // its own last question
+		f.mustHave(1, 1) // its own last probe
 		if len(f.pending) != 0 {
 			t.Error("a question is left waiting for the server")
 		}
@@ -155,7 +155,7 @@ func TestRequestsAreAbortedOnlyWhileTheServerDoesNotAnswer(t *testing.T) {
 }
 
 // Whoever aborts the requests of one mount aborts those of all mounts of the server, and
-// the questions with them: that is no answer.
+// the probes with them: that is no answer.
 func TestAQuestionThatSomebodyElseAbortedIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounter(t)

@@ -22,7 +22,7 @@ type Claims interface {
 	AwaitClaim(ctx context.Context, p *v1.Pod, v *v1.Volume)
 	// Use is called before a pod uses what Claim returned, and may reject it. isGone says
 	// whether another pod has nothing on the node any more. Use may block on the disk.
-	Use(b pod.BoundVolume, uid pod.UID, hasLeft func(pod.UID) bool) error
+	Use(b pod.BoundVolume, uid pod.UID, isGone func(pod.UID) bool) error
 }
 
 // noClaims is used if Options.Claims is nil.

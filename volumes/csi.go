@@ -19,7 +19,7 @@ const csiPlugin = "kubernetes.io/csi"
 
 // CSI sets up and tears down the volumes of CSI drivers.
 type CSI interface {
-	// SetUp sets up a volume, as driver.podSetUp does; podOwns says that the caller must apply
+	// SetUp sets up a volume, as driver.setUp does; podOwns says that the caller must apply
 	// the pod's fsGroup to its files.
 	SetUp(ctx context.Context, v pod.CSIVolume) (podOwns bool, err error)
 	// Path returns where SetUp has published the volume. It is pure.
@@ -28,7 +28,7 @@ type CSI interface {
 	// called again when facts that it lacked may have become known. It must not block.
 	Adopt(v pod.CSIVolume)
 	// TearDown makes the driver unpublish the volume of a directory, as
-	// kind.release does.
+	// kind.externalUnmount does.
 	TearDown(ctx context.Context, dir string) error
 	// Stats asks the driver for the usage of the volume of a directory, as
 	// Mounter.Stats does.
@@ -62,7 +62,7 @@ func csiVolumeOf(t target) pod.CSIVolume {
 	return v
 }
 
-// podSetUp makes the driver publish the volume, and applies the pod's fsGroup unless the
+// setUp makes the driver publish the volume, and applies the pod's fsGroup unless the
 // driver does.
 func (d csiVolume) setUp(ctx context.Context, t target) error {
 	v := csiVolumeOf(t)
@@ -77,7 +77,7 @@ func (d csiVolume) setUp(ctx context.Context, t target) error {
 // (requiresRepublish), independently of container restarts.
 func (csiVolume) refresh(context.Context, target) error { return nil }
 
-// tearDown has nothing to do after release.
+// tearDown has nothing to do after externalUnmount.
 func (csiVolume) tearDown(context.Context, string) error { return nil }
 
 // Stats returns the usage of one of the pod's volumes as its driver reports it. It
@@ -113,8 +113,8 @@ func (m *Mounter) DriverOf(p *v1.Pod, volume string) string {
 	return of.Driver()
 }
 
-// unmountExternal calls the release of the pod's volumes, for kinds that have one. It returns the
-// directories of the volumes that could not be unmounted.
+// unmountExternal calls the externalUnmount of the pod's volumes, for kinds that have one. It
+// returns the directories of the volumes that could not be unmounted.
 func (m *Mounter) unmountExternal(ctx context.Context, uid pod.UID) (kept []string, err error) {
 	var errs []error
 	for i := range m.kinds {
@@ -136,7 +136,7 @@ func (m *Mounter) unmountExternal(ctx context.Context, uid pod.UID) (kept []stri
 	return kept, errors.Join(errs...)
 }
 
-// adoptCSI calls CSI.Follow for those of the pod's CSI volumes that are known.
+// adoptCSI calls CSI.Adopt for those of the pod's CSI volumes that are known.
 func (m *Mounter) adoptCSI(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

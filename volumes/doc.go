@@ -28,7 +28,7 @@
 //     (kubernetes/kubernetes#60987). The pod terminates anyway; the rest becomes a
 //     PendingUnmount, which PendingUnmounts lists and Run retries.
 //   - If podd mounted a volume and its server does not respond, that keeps no container of
-//     an ending pod alive: AbortRequests makes the container's requests fail. The question
+//     an ending pod alive: AbortRequests makes the container's requests fail. The probe
 //     with which podd finds that out keeps no mount busy.
 //   - A running podd orphans no directory: whatever creates something in one holds
 //     the pod's lock, which TearDown takes, and what TearDown cannot remove is a
@@ -36,7 +36,7 @@
 //     what processes still use, and tries again once those may have ended.
 //   - The root directory is resolved once, in New, so that a root behind a
 //     symbolic link compares equal to the mount table (kubernetes/kubernetes#51835).
-//   - Live volumes (addConfigMap, secret, downwardAPI, projected) follow their sources
+//   - Live volumes (configMap, secret, downwardAPI, projected) follow their sources
 //     in the background, even while another volume of the pod hangs: Changed and Follow
 //     never block, frequent changes are coalesced, and the newest is always written last.
 //     Readers see whole versions only (package payload). A volume that cannot be updated
@@ -53,6 +53,6 @@
 // serialized; calls for different pods are not, except that the number of concurrent
 // setups is bounded (one that hangs gives its slot back).
 //
-// To add a kind of volume, see kind.go: a line in kinds, and a driver with podSetUp,
+// To add a kind of volume, see kind.go: a line in kinds, and a driver with setUp,
 // refresh and tearDown.
 package volumes

@@ -41,11 +41,11 @@ type podSetUp struct {
 
 	// Guarded by Mounter.mu.
 	volumes         []volumeSetUp // by index of the pod's volumes; nil before they start
-	active          int           // parts that have not ended
-	allDone         chan struct{} // closed when the last part has ended
-	retries         chan int      // parts to start again; has room for all
+	active          int           // volumes whose setup has not ended
+	allDone         chan struct{} // closed when the last volume's setup has ended
+	retries         chan int      // volumes to set up again; has room for all
 	reportedPending bool          // Ensure has returned while it was in progress
-	progressed      bool          // a part has ended since
+	progressed      bool          // a volume's setup has ended since
 	wakeTimer       *time.Timer   // see endVolumeSetUp
 }
 
@@ -95,7 +95,7 @@ func awaitBriefly(ctx context.Context, begun []<-chan struct{}) error {
 }
 
 // startOrJoin returns the pod's setup if it is in progress or its result was not returned yet,
-// and starts one otherwise. If the setup is in progress, begin retries the failed parts.
+// and starts one otherwise. If the setup is in progress, it retries the volumes that failed.
 // The begun channels are closed when the work that it started has ended. It starts nothing
 // once ctx has ended, so that a caller can cancel ctx and then call Stopping.
 func (m *Mounter) startOrJoin(ctx context.Context, p *v1.Pod) (o *podSetUp, begun []<-chan struct{}) {
@@ -171,19 +171,19 @@ func (m *Mounter) outcome(o *podSetUp) (pod.VolumeState, error) {
 	default:
 	}
 	o.reportedPending, o.progressed = true, false
-	missing, waits, errs := m.missingLocked(o.pod), o.pendingVolumesLocked(), o.failedLocked()
+	missing, pending, errs := m.missingLocked(o.pod), o.pendingVolumesLocked(), o.failedLocked()
 	m.mu.Unlock()
 	late := o.since.Add(setUpTimeout)
 	if !time.Now().Before(late) {
 		// Upstream's wording of the event and the error.
 		errs = append(errs, fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w%s",
-			missing, context.DeadlineExceeded, m.describePending(o.pod, waits, ": ")))
+			missing, context.DeadlineExceeded, m.describePending(o.pod, pending, ": ")))
 	}
-	if len(errs) > 0 { // the other parts continue
+	if len(errs) > 0 { // the other volumes continue
 		return pod.VolumeState{}, pod.WithReason("FailedMount", errors.Join(errs...))
 	}
-	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.describePending(o.pod, waits, ", ")), RetryAt: late}, nil
+	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.describePending(o.pod, pending, ", ")), RetryAt: late}, nil
 }
 
 // forgetSetUpLocked forgets a setup, unless another has taken its place. The lock is held.
@@ -221,7 +221,7 @@ func (m *Mounter) cancelWork(uid pod.UID, why error) {
 }
 
 // cancelAllWork is cancelWork for every pod. It waits until all have ended, for at most
-// patience.
+// hangTimeout.
 func (m *Mounter) cancelAllWork() {
 	m.mu.Lock()
 	m.stopping = true

@@ -129,7 +129,7 @@ func mustMounts(t *testing.T, m *Mounter, p *v1.Pod) []pod.Mount {
 }
 
 // mountsOf calls Mounts for a pod's first container as the worker does, again while it
-// takes longer than its patience: on a machine that is busy nothing need hang for that.
+// takes longer than hangTimeout: on a machine that is busy nothing need hang for that.
 func mountsOf(m *Mounter, p *v1.Pod) ([]pod.Mount, error) {
 	for deadline := time.Now().Add(time.Minute); ; {
 		mounts, err := m.Mounts(p, &p.Spec.Containers[0], subPaths(p))

@@ -39,7 +39,7 @@ func (m *Mounter) releaseHold(uid pod.UID, l *liveUpdates) {
 }
 
 // skipWhileHeld says whether updates of the pod's live volumes are suspended, and if so records
-// that one was missed. The lock of the live volumes is held, so after Hold and then Mounts
+// that one was skipped. The lock of the live volumes is held, so after Hold and then Mounts
 // nothing is written.
 func (m *Mounter) skipWhileHeld(l *liveUpdates) bool {
 	m.mu.Lock()

@@ -137,7 +137,7 @@ func (hostPath) refresh(context.Context, target) error { return nil }
 // tearDown leaves the host's data alone.
 func (hostPath) tearDown(context.Context, string) error { return nil }
 
-// podSetUp checks the type that the manifest asks for, and creates what it allows to be
+// setUp checks the type that the manifest asks for, and creates what it allows to be
 // created. It may be called again at any time.
 func (hostPath) setUp(_ context.Context, t target) error {
 	source := hostPathOf(t)
@@ -185,7 +185,7 @@ func typeMismatch(path string, want v1.HostPathType, why string) error {
 	return fmt.Errorf("hostPath type check failed: %s is not %s: %s", path, words, why)
 }
 
-// hostPathTypes describes what each type requires, as describe does.
+// hostPathTypes describes what each type requires, as describeFileType does.
 var hostPathTypes = map[v1.HostPathType]string{
 	v1.HostPathDirectoryOrCreate: "a directory",
 	v1.HostPathDirectory:         "a directory",

@@ -41,7 +41,7 @@ type kind struct {
 	// writes to it: containers get it read-only. If an update fails, the last content
 	// stays.
 	live bool
-	// mayBlock says that podSetUp may wait for something outside podd: a server, a driver,
+	// mayBlock says that setUp may wait for something outside podd: a server, a driver,
 	// a disk. Such volumes are set up in parallel to the pod's others.
 	mayBlock bool
 	// handles says whether a volume is of this kind; nil for a kind that exists only as
@@ -51,7 +51,7 @@ type kind struct {
 	handles       func(*v1.VolumeSource) bool
 	handlesPV     func(*v1.PersistentVolumeSource) bool
 	supportsBlock bool
-	// path returns where the content is on the host once podSetUp has succeeded. It is pure.
+	// path returns where the content is on the host once setUp has succeeded. It is pure.
 	// Most kinds return target.dir; a kind that only the runtime can mount returns "".
 	path func(target) string
 	driver
@@ -75,13 +75,13 @@ type kind struct {
 // does not return alone until it does (PendingUnmount). Each may be called again after any
 // outcome and after a crash.
 type driver interface {
-	// podSetUp sets the volume up. Its error becomes an event of the pod, and podSetUp is
+	// setUp sets the volume up. Its error becomes an event of the pod, and setUp is
 	// called again after a backoff.
 	setUp(ctx context.Context, t target) error
 	// refresh updates a volume that this Mounter has set up before, when containers of the
 	// pod start later.
 	refresh(ctx context.Context, t target) error
-	// tearDown undoes what podSetUp did besides the directory: nothing for most kinds. dir
+	// tearDown undoes what setUp did besides the directory: nothing for most kinds. dir
 	// is target.dir; the pod may be unknown by then. It is called for each volume that
 	// has a directory, after every mount below the pod's directory was unmounted and
 	// before the directory is deleted.
@@ -97,7 +97,7 @@ type target struct {
 	dir string
 	// bound is the binding of the volume's claim; nil for a volume without a claim.
 	bound *pod.BoundVolume
-	// sources is where live kinds get their content; owner applies the fsGroup.
+	// sources is where live kinds get their content; fsGroups applies the fsGroup.
 	sources  contentSources
 	fsGroups *fsGroupApplier
 }
@@ -121,7 +121,7 @@ func (m *Mounter) kindOf(v *v1.Volume) *kind {
 }
 
 // sourceName returns the name of the source that is set, as in the manifest ("nfs",
-// "addConfigMap"); source points to a struct with a field for each.
+// "configMap"); source points to a struct with a field for each.
 func sourceName(source any) string {
 	fields := reflect.ValueOf(source).Elem()
 	for i := range fields.NumField() {

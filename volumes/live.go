@@ -54,7 +54,8 @@ func modeOf(modes []*int32) uint32 {
 	return uint32(mode)
 }
 
-// toPayload returns the files as they are written. It rejects files that exceed maxLiveBytes in total.
+// toPayload returns the files as they are written. It rejects files that exceed maxLiveBytes in
+// total.
 func (f files) toPayload() (map[string]payload.File, error) {
 	size := 0
 	for name := range f {

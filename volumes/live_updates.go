@@ -16,7 +16,7 @@ import (
 // exponentialbackoff).
 var refreshBackoff = wake.Backoff{Initial: 500 * time.Millisecond, Max: 2*time.Minute + 2*time.Second}
 
-// liveUpdates is a pod that has live volumes, from its first Ensure (or Follow) until
+// liveUpdates updates the live volumes of one pod, from its first Ensure (or Follow) until
 // it is torn down or released.
 type liveUpdates struct {
 	pod       *v1.Pod                       // the newest version
@@ -34,7 +34,7 @@ type liveUpdates struct {
 // It never blocks: live volumes are updated in the background with the newest content, once
 // for any number of calls meanwhile. Volumes that are not set up are ignored. Errors become
 // events of the pod, and the volume keeps its last content. CSI volumes of an earlier podd
-// are followed once their claim and their driver's CSIDriver are known.
+// are adopted once their claim and their driver's CSIDriver are known.
 func (m *Mounter) Changed(uid pod.UID) {
 	m.mu.Lock()
 	m.notifyChangedLocked(uid)
@@ -135,7 +135,7 @@ func (m *Mounter) runUpdates(ctx context.Context, l *liveUpdates, done chan stru
 	}
 }
 
-// hasMoreUpdates says whether follow has anything to wait for; if not, the next change
+// hasMoreUpdates says whether runUpdates has anything to wait for; if not, the next change
 // starts another goroutine.
 func (m *Mounter) hasMoreUpdates(l *liveUpdates, again bool) bool {
 	m.mu.Lock()

@@ -42,7 +42,7 @@ func (localVolume) refresh(context.Context, target) error { return nil }
 // tearDown has nothing to do: the volume is already unmounted, and its data stays.
 func (localVolume) tearDown(context.Context, string) error { return nil }
 
-// podSetUp mounts the volume as upstream's local plugin does, with its error messages.
+// setUp mounts the volume as upstream's local plugin does, with its error messages.
 func (l localVolume) setUp(ctx context.Context, t target) error {
 	path := t.bound.Volume.Spec.Local.Path
 	info, err := os.Stat(path)
@@ -117,8 +117,8 @@ func makeReadOnly(dir string) error {
 	return nil
 }
 
-// applyFSGroup applies the pod's fsGroup if no other pod has the volume mounted; otherwise it warns
-// if their groups differ.
+// applyFSGroup applies the pod's fsGroup if no other pod has the volume mounted; otherwise it
+// warns if their groups differ.
 func (localVolume) applyFSGroup(ctx context.Context, t target) error {
 	group := fsGroup(t.pod)
 	if group == nil || t.readOnly() {

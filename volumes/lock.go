@@ -46,14 +46,14 @@ func (m *Mounter) lockAll(ctx context.Context, uid pod.UID) (unlock func(), err 
 	return func() { unlockLive(); unlockPod() }, nil
 }
 
-// hangTimeout is how long a canceled setup may take to return. A setup that hangs in the
-// kernel does not return.
+// hangTimeout is how long a canceled setup may take to return; after that, it counts as
+// hung. A setup that hangs in the kernel does not return.
 const hangTimeout = time.Second
 
 var errHangTimeout = errors.New("it does not finish")
 
 // cancelAndLock cancels the setup of the pod's volumes in progress and takes the pod's
-// locks. If the setup does not return within patience, the error is a hungError.
+// locks. If the setup does not return within hangTimeout, the error is a hungError.
 func (m *Mounter) cancelAndLock(ctx context.Context, uid pod.UID) (unlock func(), err error) {
 	m.cancelWork(uid, errPodGone)
 	m.awaitAborts(ctx, uid)
@@ -70,7 +70,7 @@ func (m *Mounter) cancelAndLock(ctx context.Context, uid pod.UID) (unlock func()
 	}
 }
 
-// awaitAborts waits, for patience at most, for the end of AbortRequests, which keeps
+// awaitAborts waits, for hangTimeout at most, for the end of AbortRequests, which keeps
 // mounts of the pod busy for moments.
 func (m *Mounter) awaitAborts(ctx context.Context, uid pod.UID) {
 	within, cancel := context.WithTimeout(ctx, hangTimeout)
@@ -99,13 +99,13 @@ func (m *Mounter) hung(uid pod.UID) error {
 		m.mu.Unlock()
 		return nil
 	}
-	waits := o.pendingVolumesLocked()
+	pending := o.pendingVolumesLocked()
 	m.mu.Unlock()
 	hung := &hungError{}
-	for _, w := range waits {
-		hung.setUps = append(hung.setUps, fmt.Sprintf("the setup of volume %q, started at %s, hangs%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(o.pod, w.volume)))
+	for _, v := range pending {
+		hung.setUps = append(hung.setUps, fmt.Sprintf("the setup of volume %q, started at %s, hangs%s", v.volume, v.since.Format(time.TimeOnly), m.describeMount(o.pod, v.volume)))
 	}
-	if len(waits) == 0 { // before the first volume
+	if len(pending) == 0 { // before the first volume
 		hung.setUps = []string{fmt.Sprintf("the setup of the pod's volumes, started at %s, hangs", o.since.Format(time.TimeOnly))}
 	}
 	return hung

@@ -66,7 +66,7 @@ type Mounter struct {
 	threads     chan struct{} // bound the volumes being set up that may block, including hung ones
 	fsGroups    *fsGroupApplier
 	unmounter   *unmounter
-	probeServer func(point string) (answer <-chan error) // probeServer
+	probeServer func(point string) (answer <-chan error) // probeServer, except in tests
 
 	locks keylock.Locks[lockKey]
 

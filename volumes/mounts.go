@@ -19,7 +19,7 @@ import (
 // it is nil if there are none. Ensure must have reported the volumes as ready. Mounts
 // checks the types of hostPaths again, creates each missing subPath, and bind-mounts each
 // subPath below the pod's directory, which may fail. Calling it again for a restarted
-// container reuses the bind mounts that are still right. It blocks for patience at most: a
+// container reuses the bind mounts that are still right. It blocks for hangTimeout at most: a
 // subPath or a hostPath's type that hangs, as on a dead mount, is an error, and the work
 // continues in the background. Errors are *pod.ReasonError with CreateContainerConfigError.
 func (m *Mounter) Mounts(p *v1.Pod, c *v1.Container, subPaths []string) ([]pod.Mount, error) {
@@ -136,7 +136,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 // meanwhile. A subPath that a live volume lacks is a key that may still come and that
 // nobody can create in a directory: the pod gets an event saying that its container starts
 // without it.
-func (m *Mounter) prepareSubPath(k *kind, s subPath, told string) (string, error) {
+func (m *Mounter) prepareSubPath(k *kind, s subPath, what string) (string, error) {
 	if !k.live {
 		point, _, err := m.bindSubPath(s)
 		return point, err
@@ -148,7 +148,7 @@ func (m *Mounter) prepareSubPath(k *kind, s subPath, told string) (string, error
 	defer unlock()
 	point, made, err := m.bindSubPath(s)
 	if err == nil && made && m.options.Events != nil {
-		m.options.Events.Event(s.volume.pod, v1.EventTypeWarning, "SubPathNotFound", told+
+		m.options.Events.Event(s.volume.pod, v1.EventTypeWarning, "SubPathNotFound", what+
 			" does not exist yet: the container gets an empty directory in its place, until it starts again after the key has appeared")
 	}
 	return point, err

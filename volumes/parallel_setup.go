@@ -73,11 +73,11 @@ func (m *Mounter) setUpVolumes(ctx context.Context, o *podSetUp) {
 	}
 }
 
-// doneChannels returns the done channels of some parts.
-func (m *Mounter) doneChannels(o *podSetUp, parts []int) (done []<-chan struct{}) {
+// doneChannels returns the done channels of the volumes with these indexes.
+func (m *Mounter) doneChannels(o *podSetUp, indexes []int) (done []<-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, i := range parts {
+	for _, i := range indexes {
 		done = append(done, o.volumes[i].done)
 	}
 	return done
@@ -136,7 +136,7 @@ func (m *Mounter) setUpOneExclusively(ctx context.Context, p *v1.Pod, v *v1.Volu
 	return m.setUpOne(ctx, p, v)
 }
 
-// initVolumes marks the parts of used volumes as active, and says whether there are any.
+// initVolumes marks the setups of used volumes as active, and says whether there are any.
 func (m *Mounter) initVolumes(o *podSetUp, used map[string]bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,14 +155,15 @@ func (o *podSetUp) markActiveLocked(i int) {
 	o.active++
 }
 
-// endVolumeSetUp records the result of a part. If Ensure has reported the setup as in progress,
-// the pod is woken to see the result, after a short delay in which other parts may end.
+// endVolumeSetUp records the result of one volume's setup. If Ensure has reported the pod's
+// setup as in progress, the pod is woken to see the result, after a short delay in which others
+// may end.
 func (m *Mounter) endVolumeSetUp(o *podSetUp, i int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := &o.volumes[i]
-	p.active, p.startedAt, p.err = false, time.Time{}, err
-	close(p.done)
+	v := &o.volumes[i]
+	v.active, v.startedAt, v.err = false, time.Time{}, err
+	close(v.done)
 	o.progressed = true
 	if o.active--; o.active == 0 {
 		close(o.allDone)
@@ -173,7 +174,7 @@ func (m *Mounter) endVolumeSetUp(o *podSetUp, i int, err error) {
 	}
 }
 
-// wakeOnProgress wakes the pod if parts of its setup have ended since the last Ensure.
+// wakeOnProgress wakes the pod if setups of its volumes have ended since the last Ensure.
 func (m *Mounter) wakeOnProgress(o *podSetUp) {
 	m.mu.Lock()
 	o.wakeTimer = nil
@@ -192,29 +193,29 @@ func (o *podSetUp) stopWakeTimerLocked() {
 	}
 }
 
-// retryFailedLocked restarts the failed parts that Ensure has reported, while other parts
-// are in progress. It returns their done channels.
+// retryFailedLocked restarts the setups of failed volumes that Ensure has reported, while
+// others are in progress. It returns their done channels.
 func (o *podSetUp) retryFailedLocked() (begun []<-chan struct{}) {
 	if o.active == 0 {
-		return nil // the parts have not started yet, or all have ended
+		return nil // no volume has started yet, or all have ended
 	}
 	for i := range o.volumes {
-		if p := &o.volumes[i]; !p.active && p.err != nil && p.reported {
+		if v := &o.volumes[i]; !v.active && v.err != nil && v.reported {
 			o.markActiveLocked(i)
-			begun = append(begun, p.done)
+			begun = append(begun, v.done)
 			o.retries <- i // setUpVolumes reads it until none is active
 		}
 	}
 	return begun
 }
 
-// failedLocked returns the errors of failed parts in the pod's order and marks them as
+// failedLocked returns the errors of failed volumes in the pod's order and marks them as
 // reported.
 func (o *podSetUp) failedLocked() (errs []error) {
 	for i := range o.volumes {
-		if p := &o.volumes[i]; p.err != nil && !p.active {
-			p.reported = true
-			errs = append(errs, setUpFailed(&o.pod.Spec.Volumes[i], p.err))
+		if v := &o.volumes[i]; v.err != nil && !v.active {
+			v.reported = true
+			errs = append(errs, setUpFailed(&o.pod.Spec.Volumes[i], v.err))
 		}
 	}
 	return errs
@@ -226,14 +227,14 @@ type pendingVolume struct {
 	since  time.Time
 }
 
-// pendingVolumesLocked returns the volumes with running parts, in the pod's order.
-func (o *podSetUp) pendingVolumesLocked() (waits []pendingVolume) {
+// pendingVolumesLocked returns the volumes whose setup is running, in the pod's order.
+func (o *podSetUp) pendingVolumesLocked() (pending []pendingVolume) {
 	for i := range o.volumes {
 		if at := o.volumes[i].startedAt; !at.IsZero() {
-			waits = append(waits, pendingVolume{o.pod.Spec.Volumes[i].Name, at})
+			pending = append(pending, pendingVolume{o.pod.Spec.Volumes[i].Name, at})
 		}
 	}
-	return waits
+	return pending
 }
 
 // setCurrentVolume records the volume that is being set up, where they are not set up in parallel.

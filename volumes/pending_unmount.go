@@ -80,7 +80,7 @@ func (m *Mounter) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-m.poke:
 		case <-due:
-			var work sync.WaitGroup // one that hangs delays the others by patience at most
+			var work sync.WaitGroup // one that hangs delays the others by hangTimeout at most
 			for _, uid := range m.dueRetries(time.Now()) {
 				work.Go(func() { m.retry(ctx, uid) })
 			}
@@ -135,7 +135,7 @@ func (m *Mounter) retry(ctx context.Context, uid pod.UID) {
 		return
 	}
 	defer unlock()
-	_ = m.finishUnmount(ctx, uid) // settle has logged the error and set the next retry
+	_ = m.finishUnmount(ctx, uid) // recordRemoval has logged the error and set the next retry
 }
 
 // postpone delays the retry of a pending unmount while another call holds the pod's lock.
@@ -222,8 +222,8 @@ func (m *Mounter) reportPending(uid pod.UID, message string) {
 	m.options.Events.Event(p, v1.EventTypeWarning, "FailedUnMount", message) // upstream's reason
 }
 
-// explainRemovalError says what prevents the removal, which process holds the mount, and what to do.
-// complete is false if the search for the process ran out of time.
+// explainRemovalError says what prevents the removal, which process holds the mount, and what
+// to do. complete is false if the search for the process ran out of time.
 func explainRemovalError(err error, search time.Duration) (text string, complete bool) {
 	path := blockingMount(err)
 	if path == "" {
@@ -238,8 +238,8 @@ func explainRemovalError(err error, search time.Duration) (text string, complete
 
 // blockingMount returns the mount point that an error is about; empty for other errors.
 func blockingMount(err error) string {
-	if busy, ok := errors.AsType[*unmountError](err); ok {
-		return busy.path
+	if failed, ok := errors.AsType[*unmountError](err); ok {
+		return failed.path
 	}
 	if mount, ok := errors.AsType[*wipe.MountError](err); ok {
 		return mount.Path

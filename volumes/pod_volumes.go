@@ -15,8 +15,8 @@ type podVolumes struct {
 	ready map[string]string          // volume name → plugin, set up by this Mounter
 	bound map[string]pod.BoundVolume // what ready volumes with a claim are bound to
 	live  *liveUpdates               // for a pod with live volumes
-	// released: Release was called, and nothing is in use. ending: Stopping was called, and live
-	// volumes are no longer updated.
+	// released: Release was called, and nothing is in use. terminating: Stopping was called, and
+	// live volumes are no longer updated.
 	released, terminating bool
 	pending               *PendingUnmount
 	// onceRemoved are the callbacks that wait for the end of the pending unmount.
@@ -38,9 +38,9 @@ func (m *Mounter) stateOf(uid pod.UID) *podVolumes {
 }
 
 // updateState changes what is known about a pod. The lock is held.
-func (m *Mounter) updateState(uid pod.UID, by func(p *podVolumes)) {
+func (m *Mounter) updateState(uid pod.UID, change func(p *podVolumes)) {
 	p := m.stateOf(uid)
-	by(p)
+	change(p)
 	if p.isZero() {
 		delete(m.pods, uid)
 	} else {

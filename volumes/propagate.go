@@ -15,14 +15,14 @@ import (
 // whole root directory shared when it starts; here the shared mount covers one volume and
 // goes away with it.
 func shareMounts(path string) error {
-	over, err := containingMount(path)
+	mount, err := containingMount(path)
 	if err != nil {
 		return fmt.Errorf("determine the mount of %s: %w", path, err)
 	}
-	if slices.ContainsFunc(strings.Fields(over.Optional), func(f string) bool { return strings.HasPrefix(f, "shared:") }) {
+	if slices.ContainsFunc(strings.Fields(mount.Optional), func(f string) bool { return strings.HasPrefix(f, "shared:") }) {
 		return nil
 	}
-	if over.Mountpoint != path {
+	if mount.Mountpoint != path {
 		if err := wrapMountError("itself", path, unix.Mount(path, path, "", unix.MS_BIND, "")); err != nil {
 			return err
 		}
@@ -36,14 +36,14 @@ func containingMount(path string) (*mountinfo.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	var over *mountinfo.Info
+	var mount *mountinfo.Info
 	for _, m := range parents {
-		if over == nil || len(m.Mountpoint) >= len(over.Mountpoint) {
-			over = m
+		if mount == nil || len(m.Mountpoint) >= len(mount.Mountpoint) {
+			mount = m
 		}
 	}
-	if over == nil {
+	if mount == nil {
 		return nil, fmt.Errorf("the mount table shows none")
 	}
-	return over, nil
+	return mount, nil
 }

@@ -11,15 +11,15 @@ import (
 
 // describePending says, after a separator, which volumes a setup waits for and since when. It is
 // empty if the setup waits for none.
-func (m *Mounter) describePending(p *v1.Pod, waits []pendingVolume, separator string) string {
+func (m *Mounter) describePending(p *v1.Pod, pending []pendingVolume, separator string) string {
 	var all strings.Builder
-	for i, w := range waits {
+	for i, v := range pending {
 		if i == 0 {
 			all.WriteString(separator + "waiting for ")
 		} else {
 			all.WriteString(", ")
 		}
-		fmt.Fprintf(&all, "volume %q since %s%s", w.volume, w.since.Format(time.TimeOnly), m.describeMount(p, w.volume))
+		fmt.Fprintf(&all, "volume %q since %s%s", v.volume, v.since.Format(time.TimeOnly), m.describeMount(p, v.volume))
 	}
 	return all.String()
 }

@@ -26,8 +26,8 @@ type Allocation struct {
 	// Pending and Progress are the pod's conditions PodResizePending and
 	// PodResizeInProgress; nil for none.
 	Pending, Progress *v1.PodCondition
-	// RetryAt is when the node decides again even without news of room; zero for
-	// never.
+	// RetryAt is when the node decides again even if no resources were freed;
+	// zero for never.
 	RetryAt time.Time
 
 	tries     int
@@ -37,10 +37,10 @@ type Allocation struct {
 // Proposal is what a pod's source desires now.
 type Proposal struct {
 	Desired *pod.Desired
-	// ResourcesFreed says that the node has more room than before.
+	// ResourcesFreed says that resources of the node were freed.
 	ResourcesFreed bool
-	// UsageUnknown says that podd does not know yet all users of the node's resources, and so
-	// not what fits.
+	// UsageUnknown says that podd does not know yet all pods that use the node's
+	// resources, and so not what fits.
 	UsageUnknown bool
 	// Terminating says that the pod ends: it keeps what it has.
 	Terminating bool
@@ -48,7 +48,7 @@ type Proposal struct {
 }
 
 // Propose applies a proposal. ask says that the node must decide whether the pod may have
-// Desired's resources instead of Granted's; pass its decision to Answer.
+// Desired's resources instead of Granted's; pass its decision to ApplyVerdict.
 func (a Allocation) Propose(p Proposal) (next Allocation, ask bool) {
 	switch {
 	case a.Granted == nil || len(a.Granted.Pod.Spec.Containers) == 0:
@@ -111,17 +111,17 @@ func (a Allocation) ApplyVerdict(v pod.Verdict, now time.Time) Allocation {
 	return a.keepGranted()
 }
 
-// ResizeCompleted is the allocation after the last step of a resize; news says that one was in
-// progress.
-func (a Allocation) ResizeCompleted() (next Allocation, news bool) {
-	news = a.Progress != nil
+// ResizeCompleted is the allocation after the last step of a resize; changed says that one
+// was in progress.
+func (a Allocation) ResizeCompleted() (next Allocation, changed bool) {
+	changed = a.Progress != nil
 	a.Progress = nil
-	return a, news
+	return a, changed
 }
 
 // ResizeFailed is the allocation after a resize that the node or the runtime would not
-// carry out; news says that it did not fail so before.
-func (a Allocation) ResizeFailed(err error, now time.Time) (next Allocation, news bool) {
+// carry out; changed says that it did not fail so before.
+func (a Allocation) ResizeFailed(err error, now time.Time) (next Allocation, changed bool) {
 	before := a.Progress
 	a.Progress = a.condition(v1.PodCondition{Type: v1.PodResizeInProgress, Reason: v1.PodReasonError, Message: err.Error()}, before, now)
 	return a, before == nil || before.Message != a.Progress.Message
@@ -142,8 +142,8 @@ func (a Allocation) Deferred() bool {
 // ResizePending says that the pod does not have what its source desires.
 func (a Allocation) ResizePending() bool { return a.undecided || a.Pending != nil }
 
-// PendingChanged says that a pending resize differs from the previous one: in its reason, or
-// in the generation of the spec.
+// PendingChanged says that a pending resize differs from the previous one: in its reason,
+// or in the generation of the spec.
 func (a Allocation) PendingChanged(before Allocation) bool {
 	p, b := a.Pending, before.Pending
 	return p != nil && (b == nil || b.Reason != p.Reason || b.ObservedGeneration != p.ObservedGeneration)

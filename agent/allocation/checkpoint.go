@@ -20,9 +20,9 @@ type Checkpoint struct {
 	Checksum uint32 `json:"checksum"`
 }
 
-// NeedsCheckpoint says whether a pod's allocation has to be checkpointed: only with a source
-// that may change the same pod can desired and granted resources differ. A file's or
-// an HTTP source's pod with other resources is another pod.
+// NeedsCheckpoint says whether a pod's allocation has to be checkpointed: only with a
+// source that may change the same pod can desired and granted resources differ. A file's
+// or an HTTP source's pod with other resources is another pod.
 func NeedsCheckpoint(d *pod.Desired) bool {
 	return d.Source == pod.SourceAPIServer && len(d.Pod.Spec.Containers) > 0
 }

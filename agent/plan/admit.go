@@ -34,8 +34,8 @@ const (
 // last retried.
 //
 // What runs already, or has ended, is never rejected. The admission of a rejected pod
-// that is not Replaced is retried when something changed, and so is that of one that
-// only waits for the pods that it preempts.
+// that is not ReplacedByController is retried when something changed, and so is that of
+// one that only waits for the pods that it preempts.
 func (c *Candidate) Admission(changed bool) Admission {
 	switch {
 	case c.Runs || c.Ended:
@@ -48,9 +48,9 @@ func (c *Candidate) Admission(changed bool) Admission {
 	return AskNode
 }
 
-// ReplacedByController says that a rejected or ended pod stays so, because its controller creates
-// another. A pod from a file or an HTTP source has no controller: its admission is
-// retried, and it runs once more on request.
+// ReplacedByController says that a rejected or ended pod stays so, because its controller
+// creates another. A pod from a file or an HTTP source has no controller: its admission
+// is retried, and it runs once more on request.
 func ReplacedByController(d *pod.Desired) bool { return d.Source == pod.SourceAPIServer }
 
 // StartOrder sorts candidates in the order in which they are admitted: what runs

@@ -23,9 +23,9 @@ func NewCountdown(grace time.Duration, now time.Time) Countdown {
 	return Countdown{Until: now.Add(grace), Immediate: grace <= 0}
 }
 
-// Shortened is the countdown that ends grace from now, if that is sooner; news
+// Shortened is the countdown that ends grace from now, if that is sooner; changed
 // says that it is.
-func (c Countdown) Shortened(grace time.Duration, now time.Time) (next Countdown, news bool) {
+func (c Countdown) Shortened(grace time.Duration, now time.Time) (next Countdown, changed bool) {
 	next = NewCountdown(grace, now)
 	if next.Until.Before(c.Until) || next.Immediate && !c.Immediate {
 		return next, true

@@ -15,19 +15,19 @@
 // answer makes the step, and the next sync continues from there:
 //
 //	has it completed, or did the node end it,
-//	now or before?                                     end.go, deadline.go
-//	is another content of its objects to restart it?   change.go
-//	does a container's end restart all of them?        reset.go
+//	now or before?                                     terminate.go, active_deadline.go
+//	is another content of its objects to restart it?   object_change.go
+//	does a container's end restart all of them?        restart_all.go
 //	does something run that must not, or not so?       containers.go, probes.go
 //	is there a sandbox to run in?                      sandbox.go
-//	which init container or sidecar is next?           init.go, sidecars.go
+//	which init container or sidecar is next?           init_containers.go, sidecars.go
 //	which regular container is due (again)?            containers.go, restart.go
 //	what is dead and superseded?                       collect.go
 //
 // Beside Next there are the rules that apply elsewhere: what a change of its
 // ConfigMaps and Secrets means to a pod (objects.go); whether a desired pod is
 // admitted, and which first (admit.go); what was requested of its termination, and
-// whether that takes too long (ending.go); how a container's grace period runs down
+// whether that takes too long (termination.go); how a container's grace period runs down
 // (countdown.go); which containers are probed (probes.go); whether a memory limit may
 // be lowered (resize.go).
 //

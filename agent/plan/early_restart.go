@@ -12,9 +12,9 @@ import (
 type EarlyRestart struct {
 	// End is the end that the restart follows, and identifies it.
 	End time.Time
-	// PodPolicyAt is when the pod's policy wants it, Otherwise when the node's would have it.
+	// PodPolicyAt is when the pod's policy allows it, NodePolicyAt when the node's does.
 	PodPolicyAt, NodePolicyAt time.Time
-	// GrantedAt is when the budget has room for it; zero while it was not asked for.
+	// GrantedAt is when the budget allows it; zero until it was asked.
 	GrantedAt time.Time
 }
 
@@ -28,14 +28,14 @@ func (m Memory) EarlyRestartGranted(name string, e EarlyRestart) Memory {
 // from the end on. A restart that is early needs a place in the node's budget: until it
 // has one, the node's policy applies, and the Step asks for it.
 func (s *Step) backOff(in *Input, name string, end backoff.Exit) (until time.Time, wait time.Duration) {
-	otherwise, wait := in.Policy.NextStart(s.Memory.NodeBackOff[name], end)
+	nodeAt, wait := in.Policy.NextStart(s.Memory.NodeBackOff[name], end)
 	own, has := podPolicy(in)
 	if !has {
-		return otherwise, wait
+		return nodeAt, wait
 	}
-	wanted, ownWait := own.NextStart(s.Memory.PodBackOff[name], end)
-	if !wanted.Before(otherwise) || !otherwise.After(in.Now) {
-		return wanted, ownWait
+	podAt, podWait := own.NextStart(s.Memory.PodBackOff[name], end)
+	if !podAt.Before(nodeAt) || !nodeAt.After(in.Now) {
+		return podAt, podWait
 	}
 	early, asked := s.Memory.EarlyRestarts[name]
 	switch {
@@ -43,12 +43,12 @@ func (s *Step) backOff(in *Input, name string, end backoff.Exit) (until time.Tim
 		if s.EarlyRestarts == nil {
 			s.EarlyRestarts = make(map[string]EarlyRestart)
 		}
-		s.EarlyRestarts[name] = EarlyRestart{End: end.At, PodPolicyAt: wanted, NodePolicyAt: otherwise}
-		return otherwise, wait
-	case early.GrantedAt.After(wanted):
+		s.EarlyRestarts[name] = EarlyRestart{End: end.At, PodPolicyAt: podAt, NodePolicyAt: nodeAt}
+		return nodeAt, wait
+	case early.GrantedAt.After(podAt):
 		return early.GrantedAt, early.GrantedAt.Sub(end.At).Round(100 * time.Millisecond) // for people
 	default:
-		return wanted, ownWait
+		return podAt, podWait
 	}
 }
 

@@ -46,8 +46,8 @@ func latestIn(in *Input, spec *v1.Container, current *pod.Sandbox) *pod.Containe
 	return nil
 }
 
-// advanceInit says whether what comes after an init container may start, and starts the init
-// container if it is its turn.
+// advanceInit says whether what comes after an init container may start, and starts the
+// init container if it is its turn.
 func (s *Step) advanceInit(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	c := latestIn(in, spec, current)
 	if pod.IsSidecar(spec) {

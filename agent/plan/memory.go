@@ -15,23 +15,23 @@ import (
 // Memory is a value: Next returns a changed copy.
 type Memory struct {
 	// NodeBackOff is the back-off of each container under the node's policy, by name, and
-	// Own that under the pod's, if it has one.
+	// PodBackOff that under the pod's, if it has one.
 	NodeBackOff, PodBackOff map[string]backoff.Entry
-	// EarlyRestarts are places in the node's budget, by name.
+	// EarlyRestarts are those that the node's budget has granted, by name.
 	EarlyRestarts map[string]EarlyRestart
 	// Failures are failed starts, by name.
 	Failures map[string]Failure
-	// NameConflicts are attempts with a name that the runtime reserves for another create, by
+	// NameConflicts are attempts whose name the runtime reserves for another create, by
 	// container name; "" is the sandbox.
 	NameConflicts map[string]NameConflict
-	// RestartCounts are the least restart counts of the next containers, by name. Nothing else
-	// counts restarts: the next container of a name has one more than the runtime, or a
-	// log, has shown for any previous one, whatever was removed or lost since.
+	// RestartCounts are the least restart counts of the next containers, by name. Nothing
+	// else counts restarts: the next container of a name has one more than the runtime, or
+	// a log, has shown for any previous one, whatever was removed or lost since.
 	RestartCounts map[string]int32
-	// ForcedRestarts are containers that are followed by another whatever their exit code is, by
-	// name: they were stopped for that, or podd's end interrupted their start.
+	// ForcedRestarts are containers that are followed by another whatever their exit code
+	// is, by name: they were stopped for that, or podd's end interrupted their start.
 	ForcedRestarts map[string]ForcedRestart
-	// RemovedExits are the ends of containers that have no record any more and still have
+	// RemovedExits are the exits of containers that have no record any more and still have
 	// to be restarted, by name.
 	RemovedExits map[string]backoff.Exit
 
@@ -42,7 +42,7 @@ type Memory struct {
 	// ObservedAt is when the pod was last observed; zero for never.
 	ObservedAt time.Time
 
-	// Actuated are the limits that containers were last given, by name; "" is the pod.
+	// Actuated are the limits that podd last set for containers, by name; "" is the pod.
 	Actuated map[string]Actuated
 
 	// RestartingSince is when the restart of all containers in progress began; zero
@@ -66,11 +66,11 @@ type Memory struct {
 	// Overdue is when a termination by the node takes too long.
 	Overdue Overdue
 
-	// LastReadySandbox is the one that was last observed ready, and Died when it was first
-	// observed dead.
+	// LastReadySandbox is the one that was last observed ready, and SandboxDiedAt when it
+	// was first observed dead.
 	LastReadySandbox string
 	SandboxDiedAt    time.Time
-	// ReportedSandbox is the sandbox that was last said to be replaced.
+	// ReportedSandbox is the one that was last reported as replaced.
 	ReportedSandbox string
 
 	// lastPod is the pod of the last decision, and hashes are those of its containers if
@@ -81,16 +81,17 @@ type Memory struct {
 	whole Bounds
 }
 
-// ForcedRestart is a container that was stopped to be restarted, or that never ran because its
-// start was interrupted.
+// ForcedRestart is a container that was stopped to be restarted, or that never ran because
+// its start was interrupted.
 type ForcedRestart struct {
 	ID string
-	// SkipBackOff says that it is the first of its name, or never ran: its successor never waits.
+	// SkipBackOff says that its successor never waits: it is the first of its name, or
+	// never ran.
 	SkipBackOff bool
 }
 
-// ContainerTimes is when one container started and ended, on the clock of Input.Now; zero for
-// not yet.
+// ContainerTimes is when one container started and ended, on the clock of Input.Now; zero
+// for not yet.
 type ContainerTimes struct {
 	ID                    string
 	StartedAt, FinishedAt time.Time
@@ -127,11 +128,11 @@ func (m *Memory) setTimes(c *pod.Container, now time.Time) {
 	}
 }
 
-// interrupted records that nobody heard how a container's start ended (begun is its ID),
+// interrupted records that nobody heard how a container's start ended (pendingID is its ID),
 // and that it certainly never ran: its end counts for nothing. One that may have run has
 // ended (ADR 0015).
-func (m *Memory) interrupted(c *pod.Container, begun string) {
-	if c.NeverRan && c.State == pod.ContainerExited && c.ID == begun && m.ForcedRestarts[c.Name].ID != c.ID {
+func (m *Memory) interrupted(c *pod.Container, pendingID string) {
+	if c.NeverRan && c.State == pod.ContainerExited && c.ID == pendingID && m.ForcedRestarts[c.Name].ID != c.ID {
 		m.ForcedRestarts = with(m.ForcedRestarts, c.Name, ForcedRestart{ID: c.ID, SkipBackOff: true})
 	}
 }
@@ -185,8 +186,8 @@ func (s *Step) learn(in *Input) {
 		}
 	}
 	m.ObservedAt = in.Observed.At
-	for name, killed := range m.ForcedRestarts {
-		if c := in.Observed.LatestContainer(name); c == nil || c.ID != killed.ID {
+	for name, forced := range m.ForcedRestarts {
+		if c := in.Observed.LatestContainer(name); c == nil || c.ID != forced.ID {
 			m.ForcedRestarts = without(m.ForcedRestarts, name)
 		}
 	}

@@ -17,12 +17,12 @@ type ObjectChange struct {
 	Objects []pod.ObjectKey
 	// First and Last are when the first and the last change was noticed.
 	First, Last time.Time
-	// Restarting says that containers were told to end.
+	// Restarting says that the restart has begun.
 	Restarting bool
 }
 
-// A restart waits until the objects have not changed for settled, since several are
-// often written one after the other, but not longer than unsettled.
+// A restart waits until the objects have not changed for changeQuietPeriod, since several
+// are often written one after the other, but not longer than maxChangeDelay.
 const (
 	changeQuietPeriod = time.Second
 	maxChangeDelay    = 10 * time.Second
@@ -56,7 +56,8 @@ func (s *Step) addObjectChange(in *Input, key pod.ObjectKey) {
 	s.Memory.ObjectChange = &next
 }
 
-// createdContainers are the pod's containers that were created, except for the ephemeral ones.
+// createdContainers are the pod's containers that were created, except for the ephemeral
+// ones.
 func createdContainers(in *Input) (made []*pod.Container) {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
@@ -97,9 +98,9 @@ func (s *Step) restartForChange(in *Input) bool {
 			s.wakeAt(due)
 			return false
 		}
-		begun := *change
-		begun.Restarting = true
-		s.Memory.ObjectChange, s.ChangedObjects = &begun, begun.Objects
+		next := *change
+		next.Restarting = true
+		s.Memory.ObjectChange, s.ChangedObjects = &next, next.Objects
 	}
 	s.RestartingAll, s.KeepLogs = true, true
 	for _, c := range made {

@@ -60,9 +60,9 @@ func (s *Step) learnObjects(in *Input) {
 	}
 }
 
-// createdContents are the contents that an earlier podd made the pod's containers with, if they
-// can be compared with the present ones. A change while no podd looked counts like any
-// other.
+// createdContents are the contents that an earlier podd created the pod's containers with,
+// if they can be compared with the present ones. A change while no podd looked counts like
+// any other.
 func createdContents(in *Input) (all map[pod.ObjectKey]uint64) {
 	for _, c := range createdContainers(in) {
 		if c != in.Observed.LatestContainer(c.Name) || in.Epoch == "" || c.ContentHashes.Epoch != in.Epoch {

@@ -33,15 +33,15 @@ type Input struct {
 	// Contents identifies the contents of those ConfigMaps and Secrets that the pod
 	// names and that exist; nil if nothing depends on them.
 	Contents map[pod.ObjectKey]uint64
-	// Epoch is that of Contents (pod.Contents).
+	// Epoch is that of Contents (pod.ContentHashes).
 	Epoch string
 	// PostStart are the hooks that this podd runs or ran, by container ID.
 	PostStart map[string]pod.Hook
-	// PendingStarts has, by name, the ID of each container that an earlier podd began to start,
-	// without a record that it was done.
+	// PendingStarts has, by name, the ID of each container that podd, or an earlier one,
+	// began to start, without a record that this was done.
 	PendingStarts map[string]string
-	// AdmitResizeAt is when the node is to decide again about a resize that waits for room;
-	// zero for never.
+	// AdmitResizeAt is when the node is to decide again about a resize that waits for
+	// room; zero for never.
 	AdmitResizeAt time.Time
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
@@ -57,7 +57,7 @@ type Kill struct {
 	// Grace is how long containers get between the stop signal and SIGKILL. It
 	// may be shortened by a later Kill, never lengthened.
 	Grace time.Duration
-	// Reason is the reason that the log shows.
+	// Reason is shown in the log.
 	Reason string
 }
 
@@ -107,13 +107,13 @@ type Step struct {
 	// BackOff names the containers that are held back in this step because
 	// they crashed; the runtime has the dead one of each.
 	BackOff []string
-	// EarlyRestarts are restarts that need a place in the node's budget, by name. They follow the
-	// node's policy in this Step: with their places in Memory, Next decides anew.
+	// EarlyRestarts are restarts that need a place in the node's budget, by name. They
+	// follow the node's policy in this Step: with their places in Memory, Next decides anew.
 	EarlyRestarts map[string]EarlyRestart
 	// Completed says that the pod has completed, or the node terminated it, and that no part
 	// of it starts any more.
 	Completed bool
-	// Finished says that the pod is over and that no part of it runs that could use its
+	// Finished says that the pod has completed and that no part of it runs that could use its
 	// volumes; they need not stay mounted.
 	Finished bool
 	// ChangedObjects are the objects with the change that the containers are restarted for,
@@ -122,7 +122,7 @@ type Step struct {
 	// RetryPulls says that pulls which are held back may succeed now.
 	RetryPulls bool
 	// SandboxChanged says, once for each sandbox, that it died although the pod still
-	// needs one. It is told before what is left in the dead one is stopped.
+	// needs one. It is reported before what is left in the dead one is stopped.
 	SandboxChanged bool
 	// RestartingAll says that a restart of all containers is in progress: the
 	// condition AllContainersRestarting is true.
@@ -218,12 +218,12 @@ func (s *Step) sync(in *Input) {
 	s.Phase = pod.PhaseRunning
 	s.learn(in)
 	s.learnObjects(in)
-	sources, over := s.restartAllSources(in)
-	over = over && !s.restartingForChange()
-	if !over && !in.Completed {
+	sources, completed := s.restartAllSources(in)
+	completed = completed && !s.restartingForChange()
+	if !completed && !in.Completed {
 		s.deadline(in)
 	}
-	if s.End != nil || over || in.Completed {
+	if s.End != nil || completed || in.Completed {
 		s.finish(in)
 		return
 	}
@@ -280,11 +280,11 @@ func (s *Step) setWaiting(name string, w pod.Waiting) {
 	s.Waiting[name] = w
 }
 
-// setWaitingReasons sets the waiting reason of every container that has yet to run (again) and
-// has none so far.
+// setWaitingReasons sets the waiting reason of every container that has yet to run (again)
+// and has none so far.
 func (s *Step) setWaitingReasons(in *Input, current *pod.Sandbox) {
 	for spec, k := range pod.ContainerSpecs(&in.Granted.Pod.Spec) {
-		if _, said := s.Waiting[spec.Name]; said {
+		if _, set := s.Waiting[spec.Name]; set {
 			continue
 		}
 		c := in.Observed.LatestContainer(spec.Name)

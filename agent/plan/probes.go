@@ -9,8 +9,8 @@ import (
 	"podd/internal/pod"
 )
 
-// ProbeTargets are the containers that may be probed: those that run, unless their postStart
-// hook is in progress (hooks are by container ID). Such a container counts as not yet
+// ProbeTargets are the containers that may be probed: those that run, unless their
+// postStart hook is in progress (hooks are by container ID). Such a container counts as not yet
 // running, as in its status. Ephemeral containers have no probes.
 func ProbeTargets(spec *v1.PodSpec, seen pod.Observed, hooks map[string]pod.Hook) []pod.ProbeTarget {
 	var targets []pod.ProbeTarget

@@ -77,12 +77,12 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 		if c == nil || s.stopping(c.ID) {
 			continue
 		}
-		held, want := s.Memory.Actuated[spec.Name].Bounds, bounds(p, spec)
+		actuated, want := s.Memory.Actuated[spec.Name].Bounds, bounds(p, spec)
 		switch {
-		case held == want:
-		case restartsFor(spec, held, want):
+		case actuated == want:
+		case restartsFor(spec, actuated, want):
 			s.stopToResize(in, spec, c)
-		case want.CPULimit < held.CPULimit || want.MemoryLimit < held.MemoryLimit:
+		case want.CPULimit < actuated.CPULimit || want.MemoryLimit < actuated.MemoryLimit:
 			less = append(less, Resize{ID: c.ID, Container: spec})
 		default:
 			more = append(more, Resize{ID: c.ID, Container: spec})
@@ -208,9 +208,9 @@ func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 		}
 		s.Memory = s.Memory.Resized(c.ID, before, had)
 		if contradicts(c.Resources, bounds(before, had)) {
-			held := maps.Clone(s.Memory.Actuated)
-			held[spec.Name] = Actuated{ID: c.ID} // to be told once what it has
-			s.Memory.Actuated = held
+			actuated := maps.Clone(s.Memory.Actuated)
+			actuated[spec.Name] = Actuated{ID: c.ID} // to be told once what it has
+			s.Memory.Actuated = actuated
 		}
 	}
 }
@@ -231,18 +231,18 @@ func contradicts(r *pod.ContainerResources, b Bounds) bool {
 
 // restartsFor says that a container's resize policy requires a restart for one of the
 // changes.
-func restartsFor(spec *v1.Container, held, want Bounds) bool {
+func restartsFor(spec *v1.Container, actuated, want Bounds) bool {
 	for _, policy := range spec.ResizePolicy {
 		if policy.RestartPolicy != v1.RestartContainer {
 			continue
 		}
 		switch policy.ResourceName {
 		case v1.ResourceCPU:
-			if held.CPURequest != want.CPURequest || held.CPULimit != want.CPULimit {
+			if actuated.CPURequest != want.CPURequest || actuated.CPULimit != want.CPULimit {
 				return true
 			}
 		case v1.ResourceMemory:
-			if held.MemoryRequest != want.MemoryRequest || held.MemoryLimit != want.MemoryLimit {
+			if actuated.MemoryRequest != want.MemoryRequest || actuated.MemoryLimit != want.MemoryLimit {
 				return true
 			}
 		}

@@ -15,7 +15,8 @@ type nextStart struct {
 	Start
 	// at is when; a time not after now, or zero, means at once.
 	at time.Time
-	// waiting is its waiting reason until then; it changes at turn, if that is not zero.
+	// waiting is its waiting reason until then; it changes at waitingChangesAt, if that is
+	// not zero.
 	waiting          pod.Waiting
 	waitingChangesAt time.Time
 	// crashed says that it is in back-off because it crashed.
@@ -92,8 +93,8 @@ func (s *Step) previousExit(name string, k pod.ContainerKind, seen *pod.Containe
 	}
 	when := s.Memory.Times[name]
 	end := backoff.Exit{At: when.FinishedAt, Success: seen.Succeeded(k)}
-	if killed := s.Memory.ForcedRestarts[name]; killed.ID == seen.ID {
-		if killed.SkipBackOff {
+	if forced := s.Memory.ForcedRestarts[name]; forced.ID == seen.ID {
+		if forced.SkipBackOff {
 			return backoff.Exit{}
 		}
 		end.StartedAt, end.Success = when.StartedAt, false

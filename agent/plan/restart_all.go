@@ -13,24 +13,24 @@ import (
 const messageRestartingAll = "The container is removed because RestartAllContainers in place"
 
 // restartAllSources are the containers that requested a restart of all by how they ended
-// (KEP-5532), by ID; over says that the pod has completed instead. A sidecar that ends
+// (KEP-5532), by ID; completed says that the pod has completed instead. A sidecar that ends
 // after all regular containers are done has no effect.
-func (s *Step) restartAllSources(in *Input) (sources []string, over bool) {
+func (s *Step) restartAllSources(in *Input) (sources []string, completed bool) {
 	p := in.Granted.Pod
-	over, last := s.regularDone(in)
+	completed, last := s.regularDone(in)
 	for spec, k := range pod.ContainerSpecs(&p.Spec) {
 		if len(spec.RestartPolicyRules) == 0 || k == pod.EphemeralContainer {
 			continue
 		}
 		c := in.Observed.LatestContainer(spec.Name)
-		if c == nil || c.State != pod.ContainerExited || over && !s.Memory.Times[c.Name].FinishedAt.Before(last) {
+		if c == nil || c.State != pod.ContainerExited || completed && !s.Memory.Times[c.Name].FinishedAt.Before(last) {
 			continue
 		}
 		if pod.RestartRuleAction(spec, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers {
 			sources = append(sources, c.ID)
 		}
 	}
-	return sources, len(sources) == 0 && (over || s.initFailed(in))
+	return sources, len(sources) == 0 && (completed || s.initFailed(in))
 }
 
 // regularDone says that every regular container is done, and when the last was.

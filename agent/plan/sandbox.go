@@ -80,8 +80,8 @@ func (s *Step) needsNewSandbox(in *Input) bool {
 	return !began || p.Spec.RestartPolicy != v1.RestartPolicyNever
 }
 
-// markSandboxLost ends a pod that will not start again and has not completed: its sandbox died
-// before all regular containers were created. It would never complete by itself.
+// markSandboxLost ends a pod that will not start again and has not completed: its sandbox
+// died before all regular containers were created. It would never complete by itself.
 func (s *Step) markSandboxLost(in *Input, current *pod.Sandbox) {
 	if until := s.sandboxDeathWindow(in, current); until.After(in.Now) {
 		s.wakeAt(until) // its end may be under way without podd

@@ -11,8 +11,8 @@ import (
 // dead, and from there to the teardown of its network.
 const sandboxDeathTime = 300 * time.Millisecond
 
-// containerDeathWindow is until when a container's exit may mean the end of its sandbox, too;
-// zero for never. It was killed, neither by podd nor for memory: its sandbox may
+// containerDeathWindow is until when a container's exit may mean the end of its sandbox,
+// too; zero for never. It was killed, neither by podd nor for memory: its sandbox may
 // be next, and two teardowns of one network conflict. Its successor is started
 // all the same: far more often only the container was killed, and it must be back
 // as fast as one that crashed.

@@ -6,8 +6,8 @@ import (
 	"podd/internal/pod"
 )
 
-// ensureSidecar (re)starts a sidecar that does not run, whatever the pod's restart policy is,
-// and says whether it runs.
+// ensureSidecar (re)starts a sidecar that does not run, whatever the pod's restart policy
+// is, and says whether it runs.
 func (s *Step) ensureSidecar(in *Input, spec *v1.Container, current *pod.Sandbox) bool {
 	c := latestIn(in, spec, current)
 	if c == nil || c.State != pod.ContainerRunning {
@@ -18,8 +18,8 @@ func (s *Step) ensureSidecar(in *Input, spec *v1.Container, current *pod.Sandbox
 	return true
 }
 
-// sidecarStarted says that what comes after a running sidecar need not wait for it any more:
-// its postStart hook and its startup probe have succeeded. Whether it is ready, or
+// sidecarStarted says that what comes after a running sidecar need not wait for it any
+// more: its postStart hook and its startup probe have succeeded. Whether it is ready, or
 // live, does not matter.
 func (s *Step) sidecarStarted(in *Input, spec *v1.Container, c *pod.Container) bool {
 	if hook := in.PostStart[c.ID].State; hook == pod.HookRunning || hook == pod.HookFailed {

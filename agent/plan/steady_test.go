@@ -7,8 +7,8 @@ import (
 	"podd/internal/pod"
 )
 
-// changeQuietPeriod is a pod at rest, with a bit of everything.
-func changeQuietPeriod() plan.Input {
+// settled is a pod at rest, with a bit of everything.
+func settled() plan.Input {
 	p := aPod(inits("a", "mesh!"), containers("web", "side"), with("web", livenessProbe, postStart), with("mesh", startupProbe))
 	in := input(p, observed(ready(0), web("running", 0, 1), ctr("side", "running", 0, 0), ctr("mesh", "running", 0, 0), ctr("a", "exited 0", 0, 0)))
 	in.Probes = pod.ProbeResults{"web": {ContainerID: "web-1", Live: pod.ProbeSucceeded}, "mesh": {ContainerID: "mesh-0", Startup: pod.ProbeSucceeded}}
@@ -18,7 +18,7 @@ func changeQuietPeriod() plan.Input {
 
 // A node full of pods at rest must not pay for decisions that change nothing.
 func TestADecisionAboutAPodAtRestIsCheap(t *testing.T) {
-	in := changeQuietPeriod()
+	in := settled()
 	if got := describe(plan.Next(in)); got != "-" {
 		t.Fatalf("not at rest: %s", got)
 	}
@@ -28,7 +28,7 @@ func TestADecisionAboutAPodAtRestIsCheap(t *testing.T) {
 }
 
 func BenchmarkNextAtRest(b *testing.B) {
-	in := changeQuietPeriod()
+	in := settled()
 	b.ReportAllocs()
 	for b.Loop() {
 		plan.Next(in)

@@ -10,33 +10,33 @@ import (
 // was started after them and is stopped in the same step, the regular containers
 // first and then later sidecars (KEP-753).
 func (s *Step) orderStops(in *Input) {
-	places := make([]stopOrder, 0, 8)
+	orders := make([]stopOrder, 0, 8)
 	ordered := false
 	for i := range s.Stop {
-		pl := stopOrderOf(in, &s.Stop[i])
-		places = append(places, pl)
-		ordered = ordered || pl.sidecar
+		order := stopOrderOf(in, &s.Stop[i])
+		orders = append(orders, order)
+		ordered = ordered || order.sidecar
 	}
 	if !ordered {
 		return
 	}
 	for i := range s.Stop {
 		for j := range s.Stop {
-			if places[i].sidecar && places[j].turn > places[i].turn {
+			if orders[i].sidecar && orders[j].turn > orders[i].turn {
 				s.Stop[i].After = append(s.Stop[i].After, s.Stop[j].ID)
 			}
 		}
 	}
 }
 
-// stopOrder is that of a container in the order of starts, which its pod's sidecars
-// reverse when they end.
+// stopOrder is a container's turn in the order of starts, which its pod's sidecars reverse
+// when they end.
 type stopOrder struct {
 	turn    int64
-	sidecar bool // is a sidecar
+	sidecar bool // it waits for the containers with a later turn
 }
 
-// stopOrderOf determines a container's place by its pod's spec. Regular containers share
+// stopOrderOf determines a container's turn by its pod's spec. Regular containers share
 // the last one; what has none comes first, and nothing waits for it. For an orphaned
 // pod, it is the order in which its sidecars were created.
 func stopOrderOf(in *Input, st *Stop) stopOrder {

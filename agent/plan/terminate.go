@@ -106,7 +106,7 @@ const defaultGrace = v1.DefaultTerminationGracePeriodSeconds * time.Second
 func isOrphaned(p *v1.Pod) bool { return len(p.Spec.Containers) == 0 }
 
 // GracePeriod is that of the pod's deletion, once it is being deleted, else the pod's
-// own, 30 s by default; pod.GraceSeconds bounds it.
+// own, 30 s by default; pod.GracePeriod bounds it.
 func GracePeriod(p *v1.Pod) time.Duration {
 	for _, seconds := range []*int64{p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {

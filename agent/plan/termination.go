@@ -16,8 +16,8 @@ type Termination struct {
 	End  *pod.Termination
 }
 
-// WithKill is the ending with another kill; news says that this changes anything.
-func (e Termination) WithKill(kill Kill) (next Termination, news bool) {
+// WithKill is the termination with another kill; changed says that this changes anything.
+func (e Termination) WithKill(kill Kill) (next Termination, changed bool) {
 	if e.Kill != nil && e.Kill.Grace <= kill.Grace {
 		return e, false
 	}
@@ -25,9 +25,9 @@ func (e Termination) WithKill(kill Kill) (next Termination, news bool) {
 	return e, true
 }
 
-// WithEnd is the ending with the node's decision: the first one counts, unless the
+// WithEnd is the termination with the node's decision: the first one counts, unless the
 // source has removed the pod. Its condition is dated now, if it has no date.
-func (e Termination) WithEnd(end pod.Termination, now time.Time) (next Termination, news bool) {
+func (e Termination) WithEnd(end pod.Termination, now time.Time) (next Termination, changed bool) {
 	switch {
 	case e.Kill != nil:
 		if end.Grace == nil {

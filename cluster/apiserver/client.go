@@ -28,9 +28,9 @@ import (
 type Config struct {
 	// Kubeconfig is the path of a kubeconfig file. podd uses its current context.
 	Kubeconfig string
-	// BootstrapKubeconfig is the path of another kubeconfig, or empty. If it is set, Kubeconfig need not
-	// be usable yet: the Client then uses the apiserver of Bootstrap, and requests wait for
-	// credentials (Ready).
+	// BootstrapKubeconfig is the path of another kubeconfig, or empty. If it is set, Kubeconfig
+	// need not be usable yet: the Client then uses the apiserver of BootstrapKubeconfig, and
+	// requests wait for credentials (Ready).
 	BootstrapKubeconfig string
 	// UserAgent is "podd/VERSION".
 	UserAgent string
@@ -44,7 +44,8 @@ type Config struct {
 	Log *slog.Logger
 	// Metrics gets rest_client_*; nil for none. Each Client needs a registry of its own.
 	Metrics prometheus.Registerer
-	// WrapTransport wraps the transport of all requests, for tests without an apiserver. It may be nil.
+	// WrapTransport wraps the transport of all requests, for tests without an apiserver. It may be
+	// nil.
 	WrapTransport func(http.RoundTripper) http.RoundTripper
 }
 
@@ -71,7 +72,9 @@ type Client struct {
 // no error.
 func Connect(c Config) (*Client, error) {
 	from, err := loadKubeconfig(c.Kubeconfig)
-	conn := &connection{kubeconfig: c.Kubeconfig, userAgent: c.UserAgent, rejectExpired: c.BootstrapKubeconfig != "", log: c.Log, ready: make(chan struct{})}
+	conn := &connection{
+		kubeconfig: c.Kubeconfig, userAgent: c.UserAgent, rejectExpired: c.BootstrapKubeconfig != "", log: c.Log, ready: make(chan struct{}),
+	}
 	if conn.log == nil {
 		conn.log = slog.New(slog.DiscardHandler)
 	}
@@ -132,8 +135,8 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 		shared.Transport = countingTransport{newMetrics(c.Metrics), shared.Transport, conn.server.Host}
 	}
 	client := &Client{conn: conn}
-	prompt := rest.CopyConfig(loaded)
-	prompt.RateLimiter = nil
+	unthrottled := rest.CopyConfig(loaded)
+	unthrottled.RateLimiter = nil
 	for _, group := range []struct {
 		of      *rest.Config
 		path    string
@@ -141,10 +144,10 @@ func newClient(c Config, loaded *rest.Config, conn *connection) (*Client, error)
 		client  *rest.Interface
 	}{
 		{loaded, "/api", v1.SchemeGroupVersion, &client.core},
-		{prompt, "/api", v1.SchemeGroupVersion, &client.unthrottled},
-		{prompt, "/apis", coordinationv1.SchemeGroupVersion, &client.coordination},
-		{prompt, "/apis", authenticationv1.SchemeGroupVersion, &client.authentication},
-		{prompt, "/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
+		{unthrottled, "/api", v1.SchemeGroupVersion, &client.unthrottled},
+		{unthrottled, "/apis", coordinationv1.SchemeGroupVersion, &client.coordination},
+		{unthrottled, "/apis", authenticationv1.SchemeGroupVersion, &client.authentication},
+		{unthrottled, "/apis", authorizationv1.SchemeGroupVersion, &client.authorization},
 		{loaded, "/apis", storagev1.SchemeGroupVersion, &client.storage},
 		{loaded, "/apis", nodev1.SchemeGroupVersion, &client.node},
 		{loaded, "/apis", resourcev1.SchemeGroupVersion, &client.resource},

@@ -17,8 +17,8 @@ import (
 	"podd/internal/pod"
 )
 
-// credentialsTimeout is how long a request waits for the first credentials. After that it fails with the
-// reason why they are missing.
+// credentialsTimeout is how long a request waits for the first credentials. After that it fails
+// with the reason why they are missing.
 const credentialsTimeout = 5 * time.Second
 
 // connection is the transport of all of a Client's requests. It sends each with the newest
@@ -36,10 +36,10 @@ type connection struct {
 
 	mu      sync.Mutex
 	current *credentials // nil before the first
-	// kubeconfigPair is the kubeconfig's certificate. requested is the one that replaces it.
+	// kubeconfigPair is the kubeconfig's certificate. requestedPair is the one that replaces it.
 	kubeconfigPair, requestedPair *pair
-	// reloadProblem is why the kubeconfig's newest version cannot be used. missing is why there are
-	// no credentials yet.
+	// reloadProblem is why the kubeconfig's newest version cannot be used. notReadyReason is why
+	// there are no credentials yet.
 	reloadProblem  *pod.Problem
 	notReadyReason error
 }
@@ -191,8 +191,8 @@ func (c *Client) Reload() error {
 	return err
 }
 
-// UseCertificate makes the Client authenticate with a client certificate instead of the kubeconfig's,
-// until the kubeconfig's changes. cert and key are PEM.
+// UseCertificate makes the Client authenticate with a client certificate instead of the
+// kubeconfig's, until the kubeconfig's changes. cert and key are PEM.
 func (c *Client) UseCertificate(cert, key []byte) error { return c.conn.useRequested(pair{cert, key}) }
 
 // Certificate returns the kubeconfig's client certificate and its key, in PEM. Both are empty

@@ -25,8 +25,8 @@ import (
 	"podd/internal/atomicfile"
 )
 
-// loadKubeconfig reads a kubeconfig's current context. It reads the credentials into memory, so that they
-// change only when podd reads them again and not in the middle of an operation.
+// loadKubeconfig reads a kubeconfig's current context. It reads the credentials into memory, so
+// that they change only when podd reads them again and not in the middle of an operation.
 func loadKubeconfig(path string) (*rest.Config, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -49,8 +49,8 @@ func loadKubeconfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// kubeconfigFiles returns the paths of a kubeconfig and of the files that it refers to, even if these
-// make it unusable.
+// kubeconfigFiles returns the paths of a kubeconfig and of the files that it refers to, even if
+// these make it unusable.
 func kubeconfigFiles(path string) []string {
 	files := []string{path}
 	add := func(name string) {
@@ -76,8 +76,8 @@ func kubeconfigFiles(path string) []string {
 	return files
 }
 
-// CheckKubeconfig returns an error if podd cannot authenticate with a kubeconfig now, in particular if
-// its client certificate has expired.
+// CheckKubeconfig returns an error if podd cannot authenticate with a kubeconfig now, in
+// particular if its client certificate has expired.
 func CheckKubeconfig(path string) error {
 	config, err := loadKubeconfig(path)
 	if err != nil {

@@ -112,11 +112,11 @@ func follow[T object](ctx context.Context, of selection, example T, set func([]T
 type lister struct {
 	*cache.ListWatch
 	onResult func(err error)
-	// graceEnd is the end of the grace for refusals.
+	// graceEnd is when refusals are no longer retried.
 	graceEnd time.Time
 }
 
-// retryForbidden makes a request, and retries refusals until the grace ends.
+// retryForbidden makes a request, and retries refusals until graceEnd.
 func (l *lister) retryForbidden(ctx context.Context, request func() error) error {
 	for delay := bindingRetry; ; delay *= 2 {
 		err := request()

@@ -32,9 +32,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // codeNoResponse is the code of a request that got no response.
 const codeNoResponse = "<error>"
 
-// countingTransport counts the requests of a transport. The measured time ends with the response header,
-// so a watch takes no longer than any other request. The host is the kubeconfig's as podd read
-// it at its start.
+// countingTransport counts the requests of a transport. The measured time ends with the
+// response header, so a watch takes no longer than any other request. The host is the
+// kubeconfig's as podd read it at its start.
 type countingTransport struct {
 	*metrics
 	next http.RoundTripper

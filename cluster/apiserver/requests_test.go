@@ -168,7 +168,7 @@ var requests = map[string]request{
 }
 
 // localMethods send no request.
-var localMethods = []string{"Server", "Maintain", "Reload", "Use", "Certificate", "Ready", "Problems", "Reconnect"}
+var localMethods = []string{"Server", "WatchKubeconfig", "Reload", "UseCertificate", "Certificate", "Ready", "Problems", "Reconnect"}
 
 // wire is a transport that records requests and answers all of them alike.
 type wire struct {

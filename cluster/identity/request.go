@@ -40,7 +40,8 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// loadOrCreateKey returns the key of the pending request, or a new key, which it writes to disk first.
+// loadOrCreateKey returns the key of the pending request, or a new key, which it writes to disk
+// first.
 func (s *Store) loadOrCreateKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(s.pendingKeyPath()); err == nil {
 		if parsed, err := keyutil.ParsePrivateKeyPEM(text); err == nil {

@@ -40,8 +40,8 @@ type Config struct {
 }
 
 const (
-	// The age at which a certificate is renewed, as a fraction of its life: from earliest to
-	// earliest+spread, so that nodes created together do not renew together (client-go's
+	// The age at which a certificate is renewed, as a fraction of its life: from renewalAge to
+	// renewalAge+renewalJitter, so that nodes created together do not renew together (client-go's
 	// certificate manager).
 	renewalAge, renewalJitter = 0.7, 0.2
 	// maxSleep bounds how late podd notices that the clock was set.

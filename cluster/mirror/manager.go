@@ -47,12 +47,12 @@ type Manager struct {
 	poke wake.Signal
 
 	mu sync.Mutex
-	// static holds the desired pods of the other sources, by name. complete is set if each of
+	// static holds the desired pods of the other sources, by name. sourcesReady is set if each of
 	// these sources is ready.
 	static       map[podKey]*v1.Pod
 	sourcesReady bool
-	// mirrors holds the apiserver's mirror pods, by name. known is set once the apiserver has
-	// answered.
+	// mirrors holds the apiserver's mirror pods, by name. mirrorsKnown is set once the apiserver
+	// has answered.
 	mirrors      map[podKey]*v1.Pod
 	mirrorsKnown bool
 
@@ -80,16 +80,16 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, poke: wake.New(), failures: make(map[podKey]failure)}
 }
 
-// SetStaticPods takes all pods of the sources other than the apiserver. complete says whether each of
-// these sources is ready.
-func (m *Manager) SetStaticPods(pods []*pod.Desired, complete bool) {
+// SetStaticPods takes all pods of the sources other than the apiserver. ready says whether each
+// of these sources is ready.
+func (m *Manager) SetStaticPods(pods []*pod.Desired, ready bool) {
 	static := make(map[podKey]*v1.Pod, len(pods))
 	for _, d := range pods {
 		static[podKeyOf(d.Pod)] = d.Pod
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.static, m.sourcesReady = static, complete
+	m.static, m.sourcesReady = static, ready
 	m.Wake()
 }
 
@@ -140,14 +140,14 @@ type request struct {
 
 // sync makes the requests that are due. It returns when the next one is due; zero for none.
 func (m *Manager) sync(ctx context.Context) (next time.Time) {
-	steps := m.pendingRequests()
+	requests := m.pendingRequests()
 	now := time.Now()
 	for of := range m.failures {
-		if _, due := steps[of]; !due {
+		if _, due := requests[of]; !due {
 			delete(m.failures, of)
 		}
 	}
-	for of, s := range steps {
+	for of, s := range requests {
 		last := m.failures[of]
 		if hash := s.hash(); last.hash == hash && last.retryAt.After(now) {
 			if next.IsZero() || last.retryAt.Before(next) {
@@ -178,16 +178,16 @@ func (m *Manager) sync(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// pendingRequests returns the requests that bring the mirror pods to their desired state. It leaves a
-// mirror pod alone if its source may only be late. It also leaves alone the mirror pod of a
-// replaced static pod while anything of that static pod is left on the node: its successor
+// pendingRequests returns the requests that bring the mirror pods to their desired state. It
+// leaves a mirror pod alone if its source may only be late. It also leaves alone the mirror pod
+// of a replaced static pod while anything of that static pod is left on the node: its successor
 // waits, too.
 func (m *Manager) pendingRequests() map[podKey]request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	steps := make(map[podKey]request)
+	requests := make(map[podKey]request)
 	if !m.mirrorsKnown {
-		return steps
+		return requests
 	}
 	for of, mirror := range m.mirrors {
 		hash := mirror.Annotations[v1.MirrorPodAnnotationKey]
@@ -198,25 +198,25 @@ func (m *Manager) pendingRequests() map[podKey]request {
 			// Its static pod is still ending and has its grace period.
 		case static == nil && (!m.sourcesReady || m.cfg.Status(pod.UID(hash)) != nil):
 		default:
-			steps[of] = request{pod: of, delete: mirror}
+			requests[of] = request{pod: of, delete: mirror}
 		}
 	}
 	for of, static := range m.static {
 		if m.mirrors[of] == nil {
-			steps[of] = request{pod: of, create: static}
+			requests[of] = request{pod: of, create: static}
 		}
 	}
-	return steps
+	return requests
 }
 
-// mirrorStale reports whether a static pod runs although its mirror pod has ended: it was rejected
-// before, or retried. An object that has ended cannot change its phase any more.
+// mirrorStale reports whether a static pod runs although its mirror pod has ended: it was
+// rejected before, or retried. An object that has ended cannot change its phase any more.
 func (m *Manager) mirrorStale(mirror *v1.Pod, uid pod.UID) bool {
 	s := m.cfg.Status(uid)
 	return s != nil && s.Phase != "" && pod.IsPhaseTerminal(mirror.Status.Phase) && !pod.IsPhaseTerminal(s.Phase)
 }
 
-// hash identifies the static pod that a step is for.
+// hash identifies the static pod that a request is for.
 func (s request) hash() string {
 	if s.delete != nil {
 		return "-" + string(s.delete.UID)

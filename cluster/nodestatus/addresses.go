@@ -45,13 +45,13 @@ type Addresses struct {
 	fromNode []string     // the Node's, if others set them
 }
 
-// NewAddresses returns the addresses after a first look.
+// NewAddresses returns the addresses, computed once.
 func NewAddresses(cfg AddressConfig) *Addresses {
 	return newAddresses(func(named []netip.Addr) []string { return addresses(cfg, named) }, resolver(cfg))
 }
 
-func newAddresses(find func([]netip.Addr) []string, resolve func(context.Context) ([]netip.Addr, error)) *Addresses {
-	a := &Addresses{compute: find, resolve: resolve, firstLookupDone: make(chan struct{}), current: find(nil)}
+func newAddresses(compute func([]netip.Addr) []string, resolve func(context.Context) ([]netip.Addr, error)) *Addresses {
+	a := &Addresses{compute: compute, resolve: resolve, firstLookupDone: make(chan struct{}), current: compute(nil)}
 	if resolve == nil {
 		close(a.firstLookupDone)
 	}
@@ -59,14 +59,14 @@ func newAddresses(find func([]netip.Addr) []string, resolve func(context.Context
 }
 
 const (
-	// firstLookupTimeout bounds how long the Node's first state waits for the resolver. lookupTimeout
-	// bounds a lookup that nothing waits for.
+	// firstLookupTimeout bounds how long the Node's first state waits for the resolver.
+	// lookupTimeout bounds a lookup that nothing waits for.
 	firstLookupTimeout = 2 * time.Second
 	lookupTimeout      = 30 * time.Second
 )
 
-// Run resolves the node's name periodically until ctx ends. A slow resolver delays nobody: Look
-// uses the last answer.
+// Run resolves the node's name periodically until ctx ends. A slow resolver delays nobody:
+// Refresh uses the last answer.
 func (a *Addresses) Run(ctx context.Context, every time.Duration) error {
 	if a.resolve == nil {
 		return nil
@@ -124,8 +124,8 @@ func (a *Addresses) Refresh() bool {
 	return true
 }
 
-// SetFromNode takes the addresses that others have set on the Node, if any. They apply from the next
-// Look on.
+// SetFromNode takes the addresses that others have set on the Node, if any. They apply from the
+// next Refresh on.
 func (a *Addresses) SetFromNode(given []v1.NodeAddress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

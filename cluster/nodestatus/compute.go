@@ -22,7 +22,8 @@ type Facts struct {
 	Taints        []v1.Taint
 	Unschedulable bool
 	ProviderID    string
-	// ExternalCloudProvider says that a cloud controller manager initializes the Node and sets its addresses.
+	// ExternalCloudProvider says that a cloud controller manager initializes the Node and sets its
+	// addresses.
 	ExternalCloudProvider bool
 	// NodeIPs are the configured addresses. An unspecified one asks for any address of its
 	// family. Only a cloud controller manager uses them.
@@ -34,8 +35,8 @@ type Facts struct {
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	// StrictGroups says that the runtime supports supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// DeclaredFeatures are the features that the scheduler and admission look for (KEP-5328). They must
-	// be sorted and unique: otherwise the apiserver refuses the whole status.
+	// DeclaredFeatures are the features that the scheduler and admission look for (KEP-5328). They
+	// must be sorted and unique: otherwise the apiserver refuses the whole status.
 	DeclaredFeatures []string
 }
 
@@ -50,8 +51,8 @@ type State struct {
 	Images                                    []v1.ContainerImage
 	// VolumesInUse are the attached volumes that must not be detached, sorted.
 	VolumesInUse []v1.UniqueVolumeName
-	// DeviceCapacity and DeviceAllocatable are the capacity and the allocatable amount of device plugins'
-	// resources. A resource that is gone has 0.
+	// DeviceCapacity and DeviceAllocatable are the capacity and the allocatable amount of device
+	// plugins' resources. A resource that is gone has 0.
 	DeviceCapacity, DeviceAllocatable v1.ResourceList
 }
 
@@ -128,7 +129,8 @@ func (f *Facts) adopt(n *v1.Node) {
 	f.annotateNodeIPs(n)
 }
 
-// annotateNodeIPs sets the annotation that tells a cloud controller manager the configured addresses.
+// annotateNodeIPs sets the annotation that tells a cloud controller manager the configured
+// addresses.
 func (f *Facts) annotateNodeIPs(n *v1.Node) {
 	var given []string
 	for _, ip := range f.NodeIPs {

@@ -19,8 +19,8 @@ type condition struct {
 // with and without pressure.
 type pressure struct {
 	kind                      v1.NodeConditionType
-	reasonTrue, reasonFalse   string // reasons
-	messageTrue, messageFalse string // messages
+	reasonTrue, reasonFalse   string
+	messageTrue, messageFalse string
 }
 
 var pressures = []pressure{
@@ -86,8 +86,8 @@ func setCondition(s *v1.NodeStatus, c condition, now metav1.Time) {
 	s.Conditions = append(s.Conditions, next)
 }
 
-// isNativeResource reports whether a resource is one of Kubernetes' own. Only the node agent sets its
-// amount.
+// isNativeResource reports whether a resource is one of Kubernetes' own. Only the node agent
+// sets its amount.
 func isNativeResource(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }

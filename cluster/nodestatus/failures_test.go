@@ -22,8 +22,8 @@ func existing() *v1.Node {
 }
 
 // registrar returns one that has not run yet.
-func registrar(s *server, fresh bool) *Registrar {
-	return New(Config{Client: s, Facts: facts(), Register: true, ResetExtendedResources: fresh, State: func(context.Context) State { return State{} }})
+func registrar(s *server, reset bool) *Registrar {
+	return New(Config{Client: s, Facts: facts(), Register: true, ResetExtendedResources: reset, State: func(context.Context) State { return State{} }})
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -38,7 +38,7 @@ type Images struct {
 
 	mu     sync.Mutex
 	images []v1.ContainerImage
-	// listedAt is when podd last asked for known; zero if something has changed since.
+	// listedAt is when podd last asked for the images; zero if something has changed since.
 	listedAt time.Time
 	failure  logonce.Failure
 }
@@ -62,11 +62,11 @@ func (i *Images) Invalidate() {
 // known ones. It may block for as long as List.
 func (i *Images) Current(ctx context.Context) []v1.ContainerImage {
 	i.mu.Lock()
-	known, asked := i.images, i.listedAt
+	images, listedAt := i.images, i.listedAt
 	began := time.Now()
-	if !asked.IsZero() && began.Sub(asked) < i.cfg.MaxAge {
+	if !listedAt.IsZero() && began.Sub(listedAt) < i.cfg.MaxAge {
 		i.mu.Unlock()
-		return known
+		return images
 	}
 	i.listedAt = began // changes after this point may be missing
 	i.mu.Unlock()

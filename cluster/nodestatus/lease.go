@@ -67,7 +67,7 @@ func NewLease(cfg LeaseConfig) *Lease {
 	return &Lease{cfg: cfg}
 }
 
-// maxOwnRenewTimes bounds the length of own to the attempts of some hours.
+// maxOwnRenewTimes bounds the length of ownRenewTimes to the attempts of some hours.
 const maxOwnRenewTimes = 1000
 
 // Problems returns a problem if another agent renews this node's Lease, too.
@@ -83,8 +83,9 @@ func (l *Lease) Problems() []pod.Problem {
 const rivalMessage = "another agent uses the name of this node: both renew its lease and run its pods, and the cluster sees now one of them, now the other; " +
 	"stop one of them, or give it another name (--hostname-override) and credentials of its own"
 
-// detectRival compares the Lease that was read with what this podd has written. A foreign renewal time
-// must be seen twice before it counts: a restored backup of the cluster has an old one.
+// detectRival compares the Lease that was read with what this podd has written. A foreign
+// renewal time must be seen twice before it counts: a restored backup of the cluster has an old
+// one.
 func (l *Lease) detectRival(read *coordinationv1.Lease) {
 	if len(l.ownRenewTimes) == 0 || read.Spec.RenewTime == nil {
 		return

@@ -12,21 +12,21 @@ import (
 	"podd/internal/wake"
 )
 
-// refreshTTL is how long Reread remembers a finished read for a pod if nobody asks about it
-// again.
+// refreshTTL is how long NodeRefresher remembers a finished read for a pod if nobody asks about
+// it again.
 const refreshTTL = time.Minute
 
 // NodeRefresher reads the Node once more before a pod is rejected because of the Node's labels or
 // taints. The watch of the Node may lag behind the watch of the pods, and pods are bound to a
-// node as soon as somebody labels it (kubernetes/kubernetes#133997). Create it with NewNodeRefresher,
-// and Run it once. Any goroutine may call For. One read is in flight at a time; it serves all
-// pods that asked before it began.
+// node as soon as somebody labels it (kubernetes/kubernetes#133997). Create it with
+// NewNodeRefresher, and Run it once. Any goroutine may call Refresh. One read is in flight at a
+// time; it serves all pods that asked before it began.
 type NodeRefresher struct {
 	read           func(context.Context) (*v1.Node, error)
 	observe        func(*v1.Node)
 	retryAdmission func()
 	log            *slog.Logger
-	poke           wake.Signal // next has more
+	poke           wake.Signal // pending has more
 
 	mu sync.Mutex
 	// readAt has the time when the Node was read for a pod; zero while the read is pending.
@@ -35,11 +35,15 @@ type NodeRefresher struct {
 	pending []pod.UID
 }
 
-// NewNodeRefresher returns a Reread. read reads the Node past the apiserver's caches, and returns an
-// error in bounded time if it cannot. keep gets the result of each successful read. After every
-// read, again is called; it must make the callers ask For once more.
-func NewNodeRefresher(read func(context.Context) (*v1.Node, error), keep func(*v1.Node), again func(), log *slog.Logger) *NodeRefresher {
-	return &NodeRefresher{read: read, observe: keep, retryAdmission: again, log: log, poke: wake.New(), readAt: map[pod.UID]time.Time{}}
+// NewNodeRefresher returns a NodeRefresher. read reads the Node past the apiserver's caches,
+// and returns an error in bounded time if it cannot. observe gets the result of each successful
+// read. After every read, retryAdmission is called; it must make the callers ask Refresh once
+// more.
+func NewNodeRefresher(read func(context.Context) (*v1.Node, error), observe func(*v1.Node), retryAdmission func(),
+	log *slog.Logger) *NodeRefresher {
+	return &NodeRefresher{
+		read: read, observe: observe, retryAdmission: retryAdmission, log: log, poke: wake.New(), readAt: map[pod.UID]time.Time{},
+	}
 }
 
 // Refresh returns what a pod waits for while the Node is being read for it, and makes Run read the

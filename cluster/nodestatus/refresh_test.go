@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-// running runs a Reread until stop is called.
+// running runs a NodeRefresher until stop is called.
 func running(t *testing.T, r *NodeRefresher) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

@@ -38,13 +38,14 @@ type Config struct {
 	// RecordEvent records an event about the node. eventType is v1's Normal or Warning.
 	RecordEvent func(eventType, reason, message string)
 	// OnNodeUpdate is called with newer versions of the Node, in order, and always with the newest.
-	// They are read-only. Seen may be nil, and may call the Registrar. It must not block: it
+	// They are read-only. OnNodeUpdate may be nil, and may call the Registrar. It must not block: it
 	// delays the next version.
 	OnNodeUpdate func(node *v1.Node)
 	// Register is registerNode. Without it podd maintains an existing Node but creates none.
 	Register bool
-	// ResetExtendedResources says that podd does not know what the node had before. Extended resources of an
-	// existing Node are then set to 0, as in the kubelet: their device plugins may be gone.
+	// ResetExtendedResources says that podd does not know what the node had before. Extended
+	// resources of an existing Node are then set to 0, as in the kubelet: their device plugins may
+	// be gone.
 	ResetExtendedResources bool
 	// UpdateFrequency is the time between computations of the state (nodeStatusUpdateFrequency,
 	// 10 s). ReportFrequency is the time between reports of an unchanged state
@@ -66,8 +67,8 @@ type Registrar struct {
 	node *v1.Node // the newest version seen; nil for none
 	// lastKnown is the last version of node that was not nil.
 	lastKnown *v1.Node
-	// undelivered is the version that Seen must still get. passing is set while a goroutine calls
-	// Seen.
+	// undelivered is the version that OnNodeUpdate must still get. delivering is set while a
+	// goroutine calls OnNodeUpdate.
 	undelivered *v1.Node
 	delivering  bool
 
@@ -208,9 +209,9 @@ func (r *Registrar) ObserveNode(n *v1.Node) {
 
 func (r *Registrar) setLocked(n *v1.Node) { r.node, r.lastKnown, r.undelivered = n, n, n }
 
-// deliverNode passes the newest version to Seen. If another goroutine already does so, this one
-// leaves it to that goroutine. Versions thus keep their order without a lock held over the
-// call.
+// deliverNode passes the newest version to OnNodeUpdate. If another goroutine already does so,
+// this one leaves it to that goroutine. Versions thus keep their order without a lock held over
+// the call.
 func (r *Registrar) deliverNode() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,8 +315,8 @@ func (r *Registrar) sync(ctx context.Context) {
 	}
 }
 
-// statusReported records that the status was sent. An unchanged status is next reported between half and
-// one and a half times the frequency later.
+// statusReported records that the status was sent. An unchanged status is next reported between
+// half and one and a half times the frequency later.
 func (r *Registrar) statusReported() {
 	r.lastReport = time.Now()
 	r.reportJitter = time.Duration((rand.Float64() - 0.5) * float64(r.cfg.ReportFrequency))

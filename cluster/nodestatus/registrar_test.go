@@ -236,7 +236,8 @@ func TestANodeThatWasDeletedIsNotRegisteredBehindItsOperatorsBack(t *testing.T) 
 	})
 }
 
-// TestSeenIsCalledWithoutALock, by one at a time, with versions in their order and the newest at the end.
+// TestSeenIsCalledWithoutALock, by one at a time, with versions in their order and the newest
+// at the end.
 func TestSeenIsCalledWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		version := func(n int) *v1.Node {
@@ -257,7 +258,7 @@ func TestSeenIsCalledWithoutALock(t *testing.T) {
 			defer calls.Add(-1)
 			at, _ := strconv.Atoi(n.ResourceVersion)
 			seen = append(seen, at)
-			time.Sleep(time.Second) // others keep newer ones meanwhile
+			time.Sleep(time.Second) // others observe newer ones meanwhile
 		}})
 		var all sync.WaitGroup
 		for n := 1; n <= 100; n++ {

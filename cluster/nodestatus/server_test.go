@@ -240,7 +240,7 @@ type bed struct {
 	state  State
 	events []string // their reasons
 	said   []string // their types and messages
-	newest *v1.Node // that Seen was called with
+	newest *v1.Node // that OnNodeUpdate was called with
 	logs   logs
 }
 
@@ -318,7 +318,7 @@ func (b *bed) node() *v1.Node {
 	return b.server.node
 }
 
-// seen is the newest version that Seen was called with.
+// seen is the newest version that OnNodeUpdate was called with.
 func (b *bed) seen() *v1.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -44,7 +44,8 @@ func (a *Attachments) ObserveNode(node *v1.Node) {
 	a.nodeChanged = make(chan struct{})
 }
 
-// Node returns the newest version of the Node that was passed to Seen, or nil. It is read-only.
+// Node returns the newest version of the Node that was passed to ObserveNode, or nil. It is
+// read-only.
 func (a *Attachments) Node() *v1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,10 +55,10 @@ func (a *Attachments) Node() *v1.Node {
 // WaitForAttach blocks until the apiserver knows that the volume is in use, and then until the
 // cluster has attached it. It returns the metadata of its VolumeAttachment. The first wait is
 // needed because a volume that the apiserver does not know to be in use may be detached at any
-// time. Nothing is polled: Attached follows the Node. The errors are the kubelet's. If ctx ends
-// the wait, the error names what Attached waited for, and why the cluster does not attach the
-// volume, as far as the cluster says. It is of class pod.ErrAttachLimit if the node has too
-// many volumes.
+// time. Nothing is polled: WaitForAttach follows the Node. The errors are the kubelet's. If ctx
+// ends the wait, the error names what WaitForAttach waited for, and why the cluster does not
+// attach the volume, as far as the cluster says. It is of class pod.ErrAttachLimit if the node
+// has too many volumes.
 func (a *Attachments) WaitForAttach(ctx context.Context, volume v1.UniqueVolumeName, attachment string) (map[string]string, error) {
 	err := a.waitForNodeStatus(ctx, func(s *v1.NodeStatus) bool { return slices.Contains(s.VolumesInUse, volume) })
 	if err != nil {
@@ -83,13 +84,13 @@ func (a *Attachments) WaitForAttach(ctx context.Context, volume v1.UniqueVolumeN
 func (a *Attachments) waitForNodeStatus(ctx context.Context, done func(*v1.NodeStatus) bool) error {
 	for {
 		a.mu.Lock()
-		node, news := a.node, a.nodeChanged
+		node, changed := a.node, a.nodeChanged
 		a.mu.Unlock()
 		if node != nil && done(&node.Status) {
 			return nil
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

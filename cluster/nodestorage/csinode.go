@@ -44,7 +44,7 @@ const annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 // syncBackoff is the time between attempts.
 var syncBackoff = wake.Backoff{Initial: 500 * time.Millisecond, Max: 2 * time.Minute}
 
-// CSINodeConfig configures Drivers.
+// CSINodeConfig configures a CSINodeUpdater.
 type CSINodeConfig struct {
 	Client CSINodeClient
 	// Node is the Node's name.
@@ -57,21 +57,22 @@ type CSINodeConfig struct {
 	Log                *slog.Logger
 }
 
-// CSINodeUpdater shows the cluster which CSI drivers are registered: in the CSINode, and in the Node's
-// annotation and labels. It keeps entries of drivers that podd does not know: just after podd
-// starts, they have not registered yet. Create it with NewCSINodeUpdater, and Run it once.
+// CSINodeUpdater shows the cluster which CSI drivers are registered: in the CSINode, and in the
+// Node's annotation and labels. It keeps entries of drivers that podd does not know: just after
+// podd starts, they have not registered yet. Create it with NewCSINodeUpdater, and Run it once.
 type CSINodeUpdater struct {
 	cfg  CSINodeConfig
 	poke wake.Signal
 
-	// The rest belongs to Run. known are the drivers that have been registered. limits has a
-	// function for each that stops following its limit. failure is the last error.
+	// The rest belongs to Run. everRegistered are the drivers that have been registered.
+	// limitPollers has a function for each that stops polling its limit. failure is the last
+	// error.
 	everRegistered map[string]bool
 	limitPollers   map[string]context.CancelFunc
 	failure        logonce.Failure
 }
 
-// NewCSINodeUpdater returns Drivers. Nothing is requested before Run.
+// NewCSINodeUpdater returns a CSINodeUpdater. Nothing is requested before Run.
 func NewCSINodeUpdater(cfg CSINodeConfig) *CSINodeUpdater {
 	return &CSINodeUpdater{cfg: cfg, poke: wake.New(), everRegistered: map[string]bool{}, limitPollers: map[string]context.CancelFunc{}}
 }

@@ -112,7 +112,9 @@ func (c *cluster) shows() string {
 func running(t *testing.T, c *cluster, run func(d *CSINodeUpdater, set func(...pod.CSIDriver))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := NewCSINodeUpdater(CSINodeConfig{Client: c, Node: "n", Registered: c.registered, RefreshAttachLimit: c.refresh, Log: slog.New(slog.DiscardHandler)})
+		d := NewCSINodeUpdater(CSINodeConfig{
+			Client: c, Node: "n", Registered: c.registered, RefreshAttachLimit: c.refresh, Log: slog.New(slog.DiscardHandler),
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- d.Run(ctx) }()

@@ -2,7 +2,7 @@
 // and its cluster.
 //
 //	csi ── in use ──► nodestatus ──► Node.status.volumesInUse      nobody may detach these
-//	csi ◄── Attached ◄── Node.status.volumesAttached, VolumeAttachment   what the cluster attached
+//	csi ◄── WaitForAttach ◄── Node.status.volumesAttached, VolumeAttachment   what the cluster attached
 //	csi ── Registered ──► CSINode, the Node's annotation and topology labels
 //
 // It makes no decisions about volumes. Package csi decides which ones are in use and when they

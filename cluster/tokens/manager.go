@@ -87,7 +87,7 @@ func (m moment) reached(now time.Time) bool {
 }
 
 // Manager keeps the tokens of the node's pods. Create it with New, and Run it once. The other
-// methods may be called by any goroutine at any time; only Await blocks.
+// methods may be called by any goroutine at any time; only AwaitToken blocks.
 type Manager struct {
 	client Client
 	log    *slog.Logger
@@ -104,8 +104,8 @@ func New(client Client, log *slog.Logger) *Manager {
 }
 
 // Token returns the token of a pod's projection. If there is none yet, Token requests it and
-// notifies the pod later; until then the error is of class pod.ErrAwaited. The error is of
-// class pod.ErrUnknown while the apiserver is away.
+// notifies the pod later; until then the error is of class pod.ErrObjectPending. The error is
+// of class pod.ErrAPIServerUnavailable while the apiserver is away.
 func (m *Manager) Token(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,13 +125,13 @@ func (m *Manager) AwaitToken(ctx context.Context, p *v1.Pod, s *v1.ServiceAccoun
 		if err == nil {
 			value, expires = t.value, t.expirationTimestamp
 		}
-		news := m.requestDone
+		done := m.requestDone
 		m.mu.Unlock()
 		if !errors.Is(err, pod.ErrObjectPending) {
 			return value, expires, err
 		}
 		select {
-		case <-news:
+		case <-done:
 		case <-ctx.Done():
 			return "", expires, err
 		}

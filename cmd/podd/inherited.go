@@ -134,8 +134,8 @@ func maxOpenFiles(otherwise uint64) uint64 {
 	return n
 }
 
-// restoreChildHangups makes children of podd end at a SIGHUP again if podd itself ignores it, as
-// under nohup. Containers would inherit that. podd runtime keeps ignoring it, because
+// restoreChildHangups makes children of podd end at a SIGHUP again if podd itself ignores it,
+// as under nohup. Containers would inherit that. podd runtime keeps ignoring it, because
 // containerd takes its place.
 func restoreChildHangups() {
 	if signal.Ignored(unix.SIGHUP) {

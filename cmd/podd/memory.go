@@ -53,16 +53,16 @@ func returnMemory(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// heapState is the state of the heap when podd last looked.
+// heapState is the state of the heap at the last check.
 type heapState struct {
 	collections uint64
-	// retained is how much was still free after the last return: the Go runtime does not return
-	// everything.
+	// retained is how much was still free after the last release: the Go runtime does not
+	// return everything.
 	retained uint64
 }
 
 // idle reports whether free heap is worth returning and no garbage was collected since the last
-// look. In that case it was already free then, and little has been allocated since.
+// check. In that case it was already free then, and little has been allocated since.
 func (h *heapState) idle() bool {
 	before := h.collections
 	collections, free := readHeap()
@@ -89,9 +89,9 @@ func readHeap() (collections, free uint64) {
 	return collections, free
 }
 
-// disableCoreDumps keeps this process's memory, which contains Secrets, out of core files, whatever
-// its limits are. Programs that it executes are not affected: unlike a limit, the attribute
-// ends with execve, and containers keep their own.
+// disableCoreDumps keeps this process's memory, which contains Secrets, out of core files,
+// whatever its limits are. Programs that it executes are not affected: unlike a limit, the
+// attribute ends with execve, and containers keep their own.
 func disableCoreDumps(log *slog.Logger) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		log.Warn("cannot disable core files: one of podd would contain Secrets", "error", err)

@@ -48,9 +48,9 @@ func unmapProgram(exe string) error {
 // mapping is a range of addresses.
 type mapping struct{ start, end uintptr }
 
-// unmodifiedMappings returns the mappings of a file that are not writable and have no page that differs
-// from the file. A program that is relocated, or being debugged, has pages that differ. These
-// must not be dropped.
+// unmodifiedMappings returns the mappings of a file that are not writable and have no page
+// that differs from the file. A program that is relocated, or being debugged, has pages that
+// differ. These must not be dropped.
 func unmodifiedMappings(smaps io.Reader, file string) (all []mapping, err error) {
 	var current mapping
 	of := false

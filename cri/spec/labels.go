@@ -70,8 +70,8 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
-// pluginAnnotations returns the annotations of device plugins, without those by which podd recognises
-// its own objects.
+// pluginAnnotations returns the annotations of device plugins, without those by which podd
+// recognises its own objects.
 func pluginAnnotations(annotations map[string]string) map[string]string {
 	a := map[string]string{}
 	for key, value := range annotations {

@@ -166,8 +166,8 @@ func wantedOOMScore(capacity int64, p *v1.Pod, c *v1.Container) int64 {
 	return min(max(1000-1000*request/capacity, oomBurstLow), oomBurstHigh)
 }
 
-// remainingMemoryPerContainer is each container's equal part of the memory that the pod itself requests
-// and its containers do not (KEP-2837).
+// remainingMemoryPerContainer is each container's equal part of the memory that the pod itself
+// requests and its containers do not (KEP-2837).
 func remainingMemoryPerContainer(p *v1.Pod) int64 {
 	if !helper.IsPodLevelRequestsSet(p) {
 		return 0

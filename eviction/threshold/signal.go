@@ -48,8 +48,8 @@ type signalInfo struct {
 	urgency int
 }
 
-// signalTable has the signals in the order in which the configuration lists them. Package eviction knows
-// how to measure each (meter.go).
+// signalTable has the signals in the order in which the configuration lists them. Package
+// eviction knows how to measure each (meter.go).
 var signalTable = []signalInfo{
 	{MemoryAvailable, v1.ResourceMemory, v1.NodeMemoryPressure, 1},
 	{NodeFSAvailable, v1.ResourceEphemeralStorage, v1.NodeDiskPressure, 4},

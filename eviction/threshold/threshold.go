@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Value is an amount, or a part of what there is.
+// Value is an amount, or a percentage of what there is.
 type Value struct {
-	// Quantity is nil for a part.
+	// Quantity is nil for a percentage.
 	Quantity *resource.Quantity
 	// Percentage is 0 to 1; a 32-bit float as in the kubelet, so that both compute the same.
 	Percentage float32
 }
 
-// ParseValue parses an amount (100Mi) or a part (10%), neither negative, nor more than all.
+// ParseValue parses an amount (100Mi) or a percentage (10%), neither negative, nor more than all.
 func ParseValue(text string) (Value, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(percent, 32)
@@ -131,7 +131,7 @@ func Parse(s Settings) ([]Threshold, []FieldError) {
 	return all, nil
 }
 
-// parser collects mistakes.
+// parser collects field errors.
 type parser struct{ fieldErrors []FieldError }
 
 func (p *parser) fail(field, signal string, err error) {

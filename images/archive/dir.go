@@ -19,8 +19,8 @@ import (
 // retryAfter is the delay before an import is retried that failed because of the runtime.
 const retryAfter = 5 * time.Second
 
-// visibleTimeout bounds the wait until CRI shows an imported image; visiblePollInterval is the time
-// between two looks. CRI has no event for it.
+// visibleTimeout bounds the wait until CRI shows an imported image; visiblePollInterval is
+// the time between two looks. CRI has no event for it.
 const (
 	visibleTimeout      = 2 * time.Second
 	visiblePollInterval = 5 * time.Millisecond
@@ -49,7 +49,7 @@ type ImageLookup interface {
 	ImageStatus(ctx context.Context, ref string) (*pod.Image, error)
 }
 
-// Config configures a Dir; all but Extra, Log, Registerer, Progress and Imported must be
+// Config configures a Dir; all but ExtraDirs, Log, Registerer, Progress and Imported must be
 // set.
 type Config struct {
 	// Dir is the image directory; it is created if it is missing.
@@ -99,7 +99,7 @@ type Dir struct {
 	isSettled bool
 	// closedFiles are files that were completed since the last sync.
 	closedFiles map[string]struct{}
-	// rejected has the shapes of rejected files. Those are not read again.
+	// rejected has the stamps of rejected files. Those are not read again.
 	rejected map[string]fileStamp
 	// recheck says that the next sync compares with the images that the runtime has.
 	recheck bool
@@ -199,9 +199,9 @@ const waitTimeout = 10 * time.Second
 // WaitBriefly is Wait for at most ten seconds. A timeout is not an error; ctx's error
 // is.
 func (d *Dir) WaitBriefly(ctx context.Context) error {
-	patience, cancel := context.WithTimeout(ctx, waitTimeout)
+	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
-	_ = d.Wait(patience)
+	_ = d.Wait(waitCtx)
 	return ctx.Err()
 }
 

@@ -6,7 +6,7 @@
 //	                       └── state: file, digest, names of its images, in --root-dir
 //
 // Containerd uses containerd's own API on CRI's socket, since CRI has no call for imports.
-// That API also has the progress of pulls; it is read here, too (Receiving).
+// That API also has the progress of pulls; it is read here, too (DownloadProgress).
 //
 // Promises:
 //

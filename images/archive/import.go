@@ -51,7 +51,7 @@ func (d *Dir) importFile(ctx context.Context, f file, recheck bool) error {
 }
 
 // alreadyImported reports whether the runtime has all images of an archive that was
-// imported before, with this shape or this content.
+// imported before, with this stamp or this content.
 func (d *Dir) alreadyImported(ctx context.Context, f file, recheck bool) (bool, error) {
 	known, ok := d.state.get(f.path)
 	if !ok {

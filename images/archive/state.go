@@ -75,9 +75,9 @@ func (s *state) hasImage(ref string) bool {
 	return false
 }
 
-func (s *state) isCurrent(path string, shape fileStamp) bool {
+func (s *state) isCurrent(path string, stamp fileStamp) bool {
 	r, ok := s.get(path)
-	return ok && r.Stamp == shape
+	return ok && r.Stamp == stamp
 }
 
 // put records an archive, drops archives that are gone, and writes the file. Only Dir.Run

@@ -43,9 +43,9 @@ func accountName(p *v1.Pod) string {
 	return p.Spec.ServiceAccountName
 }
 
-// serviceAccountFor returns the service account of a pod as the plugin wants it. It is nil for none,
-// which is correct if the plugin does not require one. ok is false if the plugin must not
-// be asked.
+// serviceAccountFor returns the service account of a pod as the plugin wants it. It is nil
+// for none, which is correct if the plugin does not require one. ok is false if the plugin
+// must not be asked.
 func (p *provider) serviceAccountFor(ctx context.Context, of *v1.Pod) (a *serviceAccount, ok bool, err error) {
 	want, name := p.config.TokenAttributes, accountName(of)
 	switch {
@@ -123,7 +123,7 @@ func (p *provider) token(ctx context.Context, a *serviceAccount) (token string, 
 // maxRememberedAccounts bounds the number of pods with remembered accounts.
 const maxRememberedAccounts = 1000
 
-// rememberAccounts records the accounts that gave a pod credentials, for Own.
+// rememberAccounts records the accounts that gave a pod credentials, for PodCredentials.
 func (k *Keyring) rememberAccounts(p *v1.Pod, auths []pod.RegistryAuth) {
 	for i := range auths {
 		if !auths[i].Source.Account {

@@ -40,8 +40,8 @@ type Config struct {
 	// Providers are the credential provider plugins.
 	Providers *Providers
 	// Secret returns a Secret of the pod's namespace. It blocks until it is known whether
-	// there is one, or until ctx ends; the error is then pod.ErrAwaited or pod.ErrUnknown.
-	// If nil, no Secrets exist.
+	// there is one, or until ctx ends; the error is then pod.ErrObjectPending or
+	// pod.ErrAPIServerUnavailable. If nil, no Secrets exist.
 	Secret   func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	Recorder Recorder
 	Log      *slog.Logger
@@ -54,7 +54,7 @@ type Keyring struct {
 	log *slog.Logger
 
 	mu sync.Mutex // guards everything below
-	// searched has the shapes of the searched files when file was read.
+	// searched has the stamps of the searched files when file was read.
 	searched map[string]fileStamp
 	file     *dockerFile
 	problems []pod.Problem
@@ -262,9 +262,9 @@ func (k *Keyring) dockerConfigPaths() []string {
 func (k *Keyring) dockerConfig() *dockerFile {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	places := k.dockerConfigPaths()
+	paths := k.dockerConfigPaths()
 	seen := map[string]fileStamp{}
-	for _, path := range places {
+	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			seen[path] = fileStamp{info.Size(), info.ModTime()}
 		}
@@ -273,7 +273,7 @@ func (k *Keyring) dockerConfig() *dockerFile {
 		return k.file
 	}
 	k.searched, k.file, k.problems = seen, &dockerFile{}, nil
-	for _, path := range places {
+	for _, path := range paths {
 		if _, ok := seen[path]; !ok {
 			continue
 		}

@@ -14,7 +14,7 @@ type sharedCalls struct {
 
 // sharedCall is one call. answer and err may be read once done is closed.
 type sharedCall struct {
-	waiting int // guarded by flights.mu
+	waiting int // guarded by sharedCalls.mu
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
 	answer  *pluginResponse

@@ -49,7 +49,8 @@ type Recorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// Config configures a Collector; Usage, Known, Recorder, Log and Registerer may be nil.
+// Config configures a Collector; DescribeUsage, ImagesListed, Recorder, Log and Registerer
+// may be nil.
 type Config struct {
 	Runtime Runtime
 	Policy  Policy

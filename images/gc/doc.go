@@ -2,7 +2,7 @@
 // longest first, and at any time those that are too old.
 //
 //	Collector.Run, every 5 minutes ──► images and their users ──► input.removable   pure: which may be removed, in order
-//	   ▲ Soon: a pull found the disk full                            │
+//	   ▲ NotifyDiskFull: a pull found the disk full                  │
 //	                                                                 ▼
 //	                                          remove one, check the file system, until there is room
 //

@@ -10,8 +10,9 @@ import (
 
 // Policy determines when unused images are removed.
 type Policy struct {
-	// HighThresholdPercent and Low are percentages of the images' file system: at High or above, images are
-	// removed until usage is at Low. 100 for High disables this.
+	// HighThresholdPercent and LowThresholdPercent are percentages of the images' file
+	// system: at the high one or above, images are removed until usage is at the low one.
+	// HighThresholdPercent 100 disables this.
 	HighThresholdPercent, LowThresholdPercent int
 	// MinAge is how long an image is kept after it was first seen.
 	MinAge time.Duration
@@ -72,8 +73,9 @@ func (u record) unusedFor(now time.Time) time.Duration {
 // input is everything that a decision about images depends on.
 type input struct {
 	images []*pod.Image
-	// needed are the full names and the IDs that a container, dead or alive, was
-	// created from, a manifest names, or the image directory holds.
+	// needed are the full names and the IDs of the images that must stay: a container, dead
+	// or alive, was created from them, a manifest names them, or the image directory holds
+	// them.
 	needed  map[string]bool
 	records map[string]record // by image ID
 	policy  Policy
@@ -117,13 +119,13 @@ func (in input) isNeeded(i *pod.Image) bool {
 		slices.ContainsFunc(i.Digests, func(s string) bool { return in.needed[s] })
 }
 
-// updateRecords updates the memory: images that are new or gone, those in use now,
-// and those that podd itself has used.
-func updateRecords(memory map[string]record, in input, used, mine map[string]bool) {
+// updateRecords updates the records: of images that are new or gone, of those in use now,
+// and of those that podd itself has used.
+func updateRecords(records map[string]record, in input, used, mine map[string]bool) {
 	there := map[string]bool{}
 	for _, i := range in.images {
 		there[i.ID] = true
-		use, known := memory[i.ID]
+		use, known := records[i.ID]
 		if !known {
 			use.firstSeen = in.now
 		}
@@ -131,11 +133,11 @@ func updateRecords(memory map[string]record, in input, used, mine map[string]boo
 			use.lastUsed = in.now
 		}
 		use.usedByPodd = use.usedByPodd || (input{needed: mine}).isNeeded(i)
-		memory[i.ID] = use
+		records[i.ID] = use
 	}
-	for id := range memory {
+	for id := range records {
 		if !there[id] {
-			delete(memory, id)
+			delete(records, id)
 		}
 	}
 }

@@ -47,8 +47,8 @@ type Store struct {
 	files  files
 	checks *prometheus.CounterVec
 
-	// nameLocks and ids serialize the work on the files of one image, by name and by ID: a
-	// slow disk delays nobody else. A caller that needs both takes the one of images first.
+	// nameLocks and idLocks serialize the work on the files of one image, by name and by ID:
+	// a slow disk delays nobody else. A caller that needs both takes the one by name first.
 	nameLocks, idLocks keylock.Locks[string]
 
 	mu sync.Mutex
@@ -95,9 +95,9 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// RecordPullIntent records that a pull of the image begins, by the name that the runtime gets. Each
-// call is followed by one of Pulled or Failed. After an error the pull must not begin:
-// nobody would know afterwards that podd had pulled the image.
+// RecordPullIntent records that a pull of the image begins, by the name that the runtime
+// gets. Each call is followed by one of RecordImagePulled or RecordImagePullFailed. After an
+// error the pull must not begin: nobody would know afterwards that podd had pulled the image.
 func (s *Store) RecordPullIntent(image string) error {
 	defer lockKey(&s.nameLocks, image)()
 	if s.addPulls(image, 1) > 1 {
@@ -110,8 +110,9 @@ func (s *Store) RecordPullIntent(image string) error {
 	return nil
 }
 
-// RecordImagePulled records that a pull has ended with the image of this ID, by these credentials; nil
-// for none. Credentials without a Source are the node's: then every pod may use the image.
+// RecordImagePulled records that a pull has ended with the image of this ID, by these
+// credentials; nil for none. Credentials without a Source are the node's: then every pod may
+// use the image.
 func (s *Store) RecordImagePulled(image, id string, by *pod.RegistryAuth) {
 	defer lockKey(&s.nameLocks, image)()
 	if err := s.addCredentials(image, id, s.recordedCredentials(by)); err != nil {
@@ -166,8 +167,8 @@ func (s *Store) isInterrupted(image string) bool {
 	return there && err == nil && s.addPulls(image, 0) == 0
 }
 
-// RecordInterruptedPull records that an interrupted pull did end with the image of this ID: podd has
-// pulled it, but the credentials are unknown.
+// RecordInterruptedPull records that an interrupted pull did end with the image of this ID:
+// podd has pulled it, but the credentials are unknown.
 func (s *Store) RecordInterruptedPull(image, id string) error {
 	defer lockKey(&s.nameLocks, image)()
 	if err := s.addCredentials(image, id, nil); err != nil {
@@ -307,8 +308,9 @@ func (s *Store) hash(auth pod.RegistryAuth) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// addCredentials adds credentials to the record of an image, under the name by which a pod has it. nil
-// adds none, and makes the record if there is none. It writes nothing if nothing changes.
+// addCredentials adds credentials to the record of an image, under the name by which a pod
+// has it. nil adds none, and makes the record if there is none. It writes nothing if nothing
+// changes.
 func (s *Store) addCredentials(image, id string, by *kubeletv1beta1.ImagePullCredentials) error {
 	defer lockKey(&s.idLocks, id)()
 	named, err := withoutTag(image)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Share is the processor time that early restarts may take in each second, a twentieth of
+// Rate is the processor time that early restarts may take in each second, a twentieth of
 // one processor, and Burst what they may take at once after a while without any. Early
 // probes may take as much again.
 const (
@@ -56,7 +56,7 @@ type Budget struct {
 	deferred         *prometheus.CounterVec
 }
 
-// New returns a budget of Share and Burst. metrics may be nil.
+// New returns a budget of Rate and Burst. metrics may be nil.
 func New(metrics prometheus.Registerer) *Budget {
 	allowance := func() *rate.Limiter {
 		return rate.NewLimiter(rate.Limit(Rate.Microseconds()), int(Burst.Microseconds()))

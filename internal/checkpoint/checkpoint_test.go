@@ -204,7 +204,7 @@ func TestADirectoryHasAFileForEachKey(t *testing.T) {
 	for name, tc := range map[string]struct {
 		naming Naming
 		keys   []string
-		want   []string // the keys that All tells, by those of keys
+		want   []string // the keys that ReadAll visits, by those of keys
 	}{
 		"plain":   {Naming{}, []string{"a", "b"}, []string{"a", "b"}},
 		"escaped": {Escaped, []string{"a/b", "c"}, []string{"a/b", "c"}},

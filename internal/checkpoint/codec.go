@@ -44,7 +44,7 @@ func decodeRaw(content []byte, value any) error {
 	return nil
 }
 
-// envelope is the content of a sealed file.
+// envelope is the content of a checksummed file.
 type envelope struct {
 	SHA256 string          `json:"sha256"`
 	Saved  json.RawMessage `json:"saved"`

@@ -17,7 +17,7 @@ const tempSuffix = ".new"
 type Dir[T any] struct {
 	Path   string
 	Naming Naming // the zero value is Plain
-	// MaxFiles bounds the files that All reads; 0 means no limit.
+	// MaxFiles bounds the files that ReadAll reads; 0 means no limit.
 	MaxFiles int
 	Format
 	// Check rejects or completes a value that was decoded from the file of a key; nil

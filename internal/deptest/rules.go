@@ -70,7 +70,8 @@ var banned = []struct{ path, reason string }{
 	{"podd/podconfig/manifest/hostile", "a test helper is linked into the program"},
 }
 
-// shared is what every package may import: common types, and how to wait, log and cut.
+// shared is what every package may import: common types, and how to wait, log and
+// truncate.
 var shared = []string{"internal/pod", "internal/wake", "internal/logonce", "internal/text"}
 
 // testHelper is what the tests of every package may also import.

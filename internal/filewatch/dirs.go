@@ -17,7 +17,7 @@ type Dirs struct {
 	// watcherMu serializes the calls of the instance. dispatch never takes it, because those
 	// calls may wait for dispatch.
 	watcherMu sync.Mutex
-	watcher   *fsnotify.Watcher // nil while nobody is subscribed; guarded by change
+	watcher   *fsnotify.Watcher // nil while nobody is subscribed; guarded by watcherMu
 
 	mu   sync.Mutex
 	subs map[string]map[*Subscription]struct{} // by directory
@@ -75,7 +75,7 @@ func (s *Subscription) Close() {
 	s.closeLocked()
 }
 
-// closeLocked is Close with dirs.change held.
+// closeLocked is Close with dirs.watcherMu held.
 func (s *Subscription) closeLocked() {
 	d := s.dirs
 	d.mu.Lock()

@@ -71,8 +71,8 @@ func watchDirs(w *fsnotify.Watcher, files []string) (added bool, again <-chan ti
 	return added, again
 }
 
-// awaitQuiet returns once something has happened and then nothing more for settle, or for at most
-// ten times that. done says that ctx has ended.
+// awaitQuiet returns once something has happened and then nothing more for settleTime, or
+// for at most ten times that. done says that ctx has ended.
 func awaitQuiet(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (done bool, err error) {
 	var quiet, latest <-chan time.Time
 	for {

@@ -10,8 +10,8 @@ import (
 
 // WriteWatcher tells which of many directories had a file written. It has one inotify instance,
 // and runs nothing in between: the kernel keeps the events until somebody looks. Use it for
-// values that are needed often and seldom change. Create it with NewWriteWatcher; its methods and
-// those of its marks are safe for concurrent use and do not block.
+// values that are needed often and seldom change. Create it with NewWriteWatcher; its
+// methods and those of its marks are safe for concurrent use and do not block.
 type WriteWatcher struct {
 	fd int // Go's poller does not know it
 
@@ -28,7 +28,7 @@ type Mark struct {
 	written atomic.Bool
 }
 
-// NewWriteWatcher returns Writes for at most that many directories.
+// NewWriteWatcher returns a WriteWatcher for at most that many directories.
 func NewWriteWatcher(most int) (*WriteWatcher, error) {
 	fd, err := openInotify()
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *WriteWatcher) Add(dir string) *Mark {
 	return m
 }
 
-// maxReads bounds one Look, so that a process that writes all the time cannot hold it for
+// maxReads bounds one Poll, so that a process that writes all the time cannot hold it for
 // ever. It is more than the kernel keeps by default (fs.inotify.max_queued_events is
 // 16384).
 const maxReads = 256
@@ -107,7 +107,7 @@ func (w *WriteWatcher) markAllWritten() {
 func (w *WriteWatcher) Close() error { return unix.Close(w.fd) }
 
 // Written reports whether a file of the directory was written between the last call, or Add,
-// and the last Look.
+// and the last Poll.
 func (m *Mark) Written() bool { return m.written.Swap(false) }
 
 // Remove ends the watch. It may be called once.

@@ -35,7 +35,7 @@ type buffers struct {
 	out *bufio.Writer
 }
 
-// drop releases the connection, which a spare must not keep.
+// drop releases the connection, which buffers in the pool must not keep.
 func (b *buffers) drop() {
 	b.in.Reset(nil)
 	b.out.Reset(nil)

@@ -12,7 +12,7 @@ type Selector struct {
 	RootGiven, StateGiven bool
 }
 
-// Instance is an instance on this machine.
+// Instance is a podd on this machine.
 type Instance struct {
 	Dirs
 	// Runtime is the record of its runtime in this boot. It is nil if none was started or
@@ -23,7 +23,7 @@ type Instance struct {
 	Agent *AgentRecord
 }
 
-// Find finds the wanted instance by its records, which override the default of a
+// Find finds the selected instance by its records, which override the default of a
 // flag that was not given. A given flag that contradicts them is an error that names
 // the directories that belong together.
 func Find(w Selector) (Instance, error) {

@@ -11,7 +11,7 @@ import (
 
 // InUseError is returned when another process has locked a directory.
 type InUseError struct {
-	// Dir is the directory; What is the process that holds its lock, with process ID PID.
+	// Dir is the directory; Holder is the process that holds its lock, with process ID PID.
 	Dir, Holder string
 	PID         int
 }

@@ -13,8 +13,8 @@ type Result struct {
 
 // Compare measures the subject and its control n times, alternating, so that other load on
 // the machine affects both. It stops early once the remaining turns cannot raise the ratio
-// above most any more. If the ratio is above most after n turns, it continues up to longer
-// times n turns, and all of them count: disturbances average out, a regression stays.
+// above most any more. If the ratio is above most after n turns, it continues up to
+// extendFactor times n turns, and all of them count: disturbances average out, a regression stays.
 func Compare(n int, most float64, subject, control func() time.Duration) Result {
 	var r Result
 	turns := n

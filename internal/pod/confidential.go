@@ -31,7 +31,7 @@ func (e Environment) ConfidentialValues() []string {
 	return out
 }
 
-// ConfidentialNames returns the names of the confidential variables, for
+// ConfidentialNames returns the names of the confidential variables as one text, for
 // AnnotationConfidential. If there are very many, it stands for all variables. It is empty
 // if there are none.
 func (e Environment) ConfidentialNames() string {
@@ -42,7 +42,7 @@ func (e Environment) ConfidentialNames() string {
 	return text
 }
 
-// IsConfidential says whether a ConfidentialNames includes the variable.
+// IsConfidential says whether a text of ConfidentialNames includes the variable.
 func IsConfidential(text, name string) bool {
 	if text == allConfidential {
 		return true

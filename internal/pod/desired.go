@@ -43,7 +43,7 @@ const (
 	// that it mounts as volumes, separated by commas. A tag may have moved since.
 	AnnotationImageVolumes = "podd/image-volumes"
 	// AnnotationObjects is podd's own, on containers of pods that are restarted when their
-	// objects change: the Contents when the containers were made.
+	// objects change: the ContentHashes when the containers were made.
 	AnnotationObjects = "podd/objects"
 	// AnnotationConfidential is podd's own, on containers: the names of their variables
 	// with a Secret's value, in the format of Environment.ConfidentialNames.

@@ -29,7 +29,8 @@ var (
 	// ErrObjectPending: podd has asked the apiserver for the missing object, and it has not
 	// answered yet. Its answer wakes the pod.
 	ErrObjectPending = errors.New("the apiserver has not answered yet")
-	// ErrAPIServerUnavailable: only an apiserver could tell, and it cannot be asked; see Unknown.
+	// ErrAPIServerUnavailable: only an apiserver knows the object, and it cannot be asked;
+	// see APIServerUnavailable.
 	ErrAPIServerUnavailable = errors.New("the apiserver does not answer")
 	// ErrAttachLimit: the cluster cannot attach a volume to this node, which has no room
 	// for another volume of this driver.
@@ -80,8 +81,9 @@ type NameReservedError struct{ Holder string }
 func (e *NameReservedError) Error() string { return ErrNameReserved.Error() + " (" + e.Holder + ")" }
 func (e *NameReservedError) Unwrap() error { return ErrNameReserved }
 
-// IsObjectPending says whether everything wrong is an ErrObjectPending, so that a moment later nothing
-// may be wrong. Joined errors and aggregates count as awaited if all their parts do.
+// IsObjectPending says whether every part of an error is an ErrObjectPending, so that a
+// moment later nothing may be wrong. Joined errors and aggregates count if all their parts
+// do.
 func IsObjectPending(err error) bool {
 	switch e := err.(type) {
 	case nil:

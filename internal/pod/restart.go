@@ -45,8 +45,8 @@ func ShouldRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32, failed boo
 	}
 }
 
-// RestartRuleAction returns the action of the first of a container's restart rules that applies to an
-// exit code; empty if none does.
+// RestartRuleAction returns the action of the first of a container's restart rules that
+// applies to an exit code; empty if none does.
 func RestartRuleAction(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	for _, rule := range c.RestartPolicyRules {
 		if on := rule.ExitCodes; on != nil {

@@ -34,7 +34,7 @@ type Eviction struct {
 	Signal string
 	// Message is the message of the status and the event, in the kubelet's words.
 	Message string
-	// Grace and Condition are the End's.
+	// Grace and Condition are the Termination's.
 	Grace     *time.Duration
 	Condition *v1.PodCondition
 }

@@ -14,7 +14,7 @@ import (
 
 const (
 	version = 1
-	// maxFiles bounds the files that Read reads: more pods than any node runs.
+	// maxFiles bounds the files that ReadAll reads: more pods than any node runs.
 	maxFiles = 4096
 )
 

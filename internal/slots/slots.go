@@ -1,7 +1,7 @@
 // Package slots bounds the work in progress.
 //
 // Waiters get slots in the order of arrival. A slow holder must not delay all others: with
-// a patience, its slot becomes free although it goes on, as long as no more than a bounded
+// a timeout, its slot becomes free although it goes on, as long as no more than a bounded
 // number of holders have done so. A holder that has nothing to do for a while rests: others
 // have its slot meanwhile.
 package slots
@@ -20,32 +20,33 @@ type Slots struct {
 	holdTimeout       time.Duration
 
 	mu       sync.Mutex
-	inUse    int             // holders with a slot, more than n after a rest; guarded by mu
+	inUse    int             // holders with a slot, more than size after a rest; guarded by mu
 	slotless int             // holders that go on without one; guarded by mu
 	queue    []chan struct{} // each is closed when its waiter has a slot; guarded by mu
 }
 
-// Unlimited number of holders may go on without a slot.
+// Unlimited as slow lets any number of holders go on without a slot.
 const Unlimited = math.MaxInt
 
 // Rest is when a holder has nothing to do, as times after its entry. If To is no later than
 // From, it does not rest.
 type Rest struct{ From, To time.Duration }
 
-// New returns n slots. A holder that still has its slot after the patience gives it up
+// New returns n slots. A holder that still has its slot after holdTimeout gives it up
 // and goes on without one; at most slow holders go on like that or rest, so that n+slow
-// bounds those in flight. With slow 0 or patience 0, a slot is held until its holder leaves.
-func New(n, slow int, patience time.Duration) *Slots {
-	return &Slots{size: n, maxSlotless: slow, holdTimeout: patience}
+// bounds those in flight. With slow 0 or holdTimeout 0, a slot is held until its holder
+// releases it.
+func New(n, slow int, holdTimeout time.Duration) *Slots {
+	return &Slots{size: n, maxSlotless: slow, holdTimeout: holdTimeout}
 }
 
 // Acquire waits for a slot and returns the function that frees it, which may be called more
 // than once. It blocks until a slot is free or ctx ends; then the error is ctx's cause.
 //
 // A holder that rests gives its slot up. After its rest it takes one back without waiting,
-// because its work cannot be put off. There may then be more than n at work, and nobody
-// enters until there are fewer. The holder's patience begins anew after the rest.
-func (s *Slots) Acquire(ctx context.Context, rest Rest) (leave func(), err error) {
+// because its work cannot be put off. There may then be more holders at work than slots, and
+// nobody enters until there are fewer. The holder's timeout begins anew after the rest.
+func (s *Slots) Acquire(ctx context.Context, rest Rest) (release func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -131,7 +132,7 @@ type holder struct {
 	slots     *Slots
 	restUntil time.Time // the end of its rest; zero without one, and after it
 	state     state
-	timer     *time.Timer // nil without a patience
+	timer     *time.Timer // nil without a timeout
 }
 
 // handleTimer does what a holder does when its time has come. If it should give its slot up but
@@ -161,7 +162,7 @@ func (h *holder) handleTimer() {
 	s.grant()
 }
 
-// resetTimer schedules another call of next; without a patience, it does not.
+// resetTimer schedules another call of handleTimer; without a timeout, it does not.
 func (h *holder) resetTimer(after time.Duration) {
 	if after > 0 {
 		h.timer.Reset(after)

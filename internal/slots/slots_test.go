@@ -75,7 +75,7 @@ func TestWhoHangsDelaysNobodyForLongAndNoMoreThanTheBoundHang(t *testing.T) {
 			t.Errorf("with 2 slots and 3 that hang: got %v, want no slot", err)
 		}
 		// One that gave up its slot ends: another may, and its slot is free. It tries once in
-		// its patience; a deadline at that very instant could come first.
+		// its timeout; a deadline at that very instant could come first.
 		inFlight[0]()
 		if err := enter(10*time.Second + 1); err != nil {
 			t.Errorf("after one that hung has ended: got %v, want a slot", err)

@@ -5,7 +5,7 @@
 // quotes keep them together, # begins a comment, a command after ! must fail, and one after
 // ? may.
 //
-// The player decides what a script can do, but two words mean the same everywhere: sleep
+// The player decides what a script can do, but two commands mean the same everywhere: sleep
 // lets time pass, and wait waits until facts hold. Facts have one grammar (Fact).
 package story
 
@@ -21,7 +21,7 @@ import (
 	"rsc.io/script"
 )
 
-// Command is a command.
+// Command is a command of a script.
 type Command struct {
 	// Args are its arguments, for people; those before the first bracket are required.
 	Args string
@@ -29,10 +29,10 @@ type Command struct {
 	Do func(ctx context.Context, args []string) error
 }
 
-// ErrStop is what a Word's Do returns to end the story successfully.
+// ErrStop is what a Command's Do returns to end the story successfully.
 var ErrStop = errors.New("the story ends here")
 
-// Player plays scripts with the same words, one after the other. It is not safe for
+// Player plays scripts with the same commands, one after the other. It is not safe for
 // concurrent use.
 type Player struct {
 	engine *script.Engine
@@ -40,10 +40,10 @@ type Player struct {
 }
 
 // NewPlayer returns a Player that works until the context is done.
-func NewPlayer(ctx context.Context, words map[string]Command) (*Player, error) {
-	engine := &script.Engine{Cmds: make(map[string]script.Cmd, len(words))}
-	for called, w := range words {
-		engine.Cmds[called] = w.command()
+func NewPlayer(ctx context.Context, commands map[string]Command) (*Player, error) {
+	engine := &script.Engine{Cmds: make(map[string]script.Cmd, len(commands))}
+	for name, c := range commands {
+		engine.Cmds[name] = c.command()
 	}
 	state, err := script.NewState(ctx, "/", []string{})
 	return &Player{engine, state}, err
@@ -56,8 +56,8 @@ func (p *Player) Play(name, text string) error {
 }
 
 // Play plays one script.
-func Play(ctx context.Context, name, text string, words map[string]Command) error {
-	p, err := NewPlayer(ctx, words)
+func Play(ctx context.Context, name, text string, commands map[string]Command) error {
+	p, err := NewPlayer(ctx, commands)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (w Command) command() script.Cmd {
 	})
 }
 
-// Sleep is the word sleep: time passes.
+// Sleep is the command sleep: time passes.
 var Sleep = Command{Args: "DURATION", Do: func(ctx context.Context, args []string) error {
 	d, err := time.ParseDuration(args[0])
 	if err != nil {
@@ -96,7 +96,7 @@ var Sleep = Command{Args: "DURATION", Do: func(ctx context.Context, args []strin
 // DefaultWait bounds a wait that gives no time of its own.
 const DefaultWait = 30 * time.Second
 
-// Watch answers the word wait.
+// Watch performs the command wait.
 type Watch struct {
 	// Unmet says, in words, which of the facts do not hold now, and what is there
 	// instead; empty if all hold. An error ends the wait.
@@ -105,7 +105,7 @@ type Watch struct {
 	AwaitChange func(ctx context.Context)
 }
 
-// Command returns the word wait: it returns when all facts hold at the same time, and fails if
+// Command returns the command wait: it returns when all facts hold at the same time, and fails if
 // they never did in that time.
 func (w Watch) Command() Command {
 	return Command{Args: "POD FACT… [within DURATION]", Do: func(ctx context.Context, args []string) error {

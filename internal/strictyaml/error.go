@@ -34,7 +34,7 @@ const (
 // Error is one error in a document.
 type Error struct {
 	Kind ErrorKind
-	// Path is the field's, and In that of its object.
+	// Path is the field's, and ObjectPath that of its object.
 	Path, ObjectPath string
 	// Node is what is wrong; the error is on its line.
 	Node, Value, First *yaml.Node

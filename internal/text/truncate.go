@@ -6,7 +6,7 @@ import "strings"
 // characters, and appends an ellipsis.
 func Truncate(s string, most int) string { return TruncateWith(s, most, "…") }
 
-// TruncateWith is Cut with another mark at the end, which does not count.
+// TruncateWith is Truncate with another mark at the end, which does not count.
 func TruncateWith(s string, most int, mark string) string {
 	if len(s) <= most {
 		return s

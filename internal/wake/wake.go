@@ -49,7 +49,7 @@ func Until(ctx context.Context, signal <-chan struct{}, at time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// Backoff is a delay that doubles with each failure in a row, from First to Last.
+// Backoff is a delay that doubles with each failure in a row, from Initial to Max.
 type Backoff struct{ Initial, Max time.Duration }
 
 // Next returns the delay after a failure, from the delay before it, which is 0 for the

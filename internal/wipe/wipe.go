@@ -22,8 +22,8 @@ func (e *MountError) Error() string {
 }
 
 // mountID identifies the mount that a directory is in. If two directories have different
-// places, a mount separates them, or a btrfs subvolume, where st_dev differs and the mount
-// does not. Files have no dev: overlayfs gives them that of a layer.
+// IDs, a mount separates them, or a btrfs subvolume, where st_dev differs and the mount does
+// not. Files have no dev: overlayfs gives them that of a layer.
 type mountID struct {
 	dev   uint64
 	mount uint64
@@ -35,7 +35,7 @@ type remover struct {
 	parentFD int // the directory that holds the tree
 	rootFD   int // the tree's own
 	mount    mountID
-	// movedToRoot counts directories that were too deep and were moved up to root.
+	// movedToRoot counts directories that were too deep and were moved up to the tree's root.
 	movedToRoot int
 }
 

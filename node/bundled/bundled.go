@@ -44,9 +44,9 @@ func (r *Runtime) Args() []string {
 // its own, so that an administrator's configuration survives a boot.
 func (r *Runtime) cniConfDir() string { return filepath.Join(r.RootDir, "cni/net.d") }
 
-// assignedCIDRFile returns the file that records the podCIDR that a cluster gave to this node. It is in
-// the directory that holds everything podd stores about a cluster. podd removes that directory
-// when it leaves the cluster.
+// assignedCIDRFile returns the file that records the podCIDR that a cluster gave to this node.
+// It is in the directory that holds everything podd stores about a cluster. podd removes that
+// directory when it leaves the cluster.
 func (r *Runtime) assignedCIDRFile() string { return filepath.Join(r.RootDir, "cluster/pod-cidr") }
 
 // Network returns the default pod network, with the plugins in binDir.

@@ -86,8 +86,8 @@ func (p *Podd) removeVolumes(ctx context.Context, trees []*cgroup.Tree) error {
 	return errors.Join(errs...)
 }
 
-// removePodVolumes first checks the pod's cgroups. If a process is left, whoever started it, the pod's
-// volumes are in use.
+// removePodVolumes first checks the pod's cgroups. If a process is left, whoever started it,
+// the pod's volumes are in use.
 func removePodVolumes(ctx context.Context, mounter *volumes.Mounter, trees []*cgroup.Tree, uid pod.UID) error {
 	var errs []error
 	for _, tree := range trees {

@@ -23,12 +23,12 @@ import (
 	"podd/cri/spec"
 )
 
-// runtimeStartTimeout is how long a runtime may take to start. It first loads all its containers, which
-// takes half a minute on a full machine.
+// runtimeStartTimeout is how long a runtime may take to start. It first loads all its
+// containers, which takes half a minute on a full machine.
 const runtimeStartTimeout = 2 * time.Minute
 
-// restartRuntimeForPods starts the runtime once more if it is gone and has left pods behind. Only the
-// runtime knows all their resources (network, mounts, tasks, its own records).
+// restartRuntimeForPods starts the runtime once more if it is gone and has left pods behind.
+// Only the runtime knows all their resources (network, mounts, tasks, its own records).
 func (p *Podd) restartRuntimeForPods(ctx context.Context) error {
 	if _, err := bundle.ListenerPID(bundle.Socket(p.StateDir)); err == nil {
 		return nil
@@ -174,8 +174,8 @@ func endPods(ctx context.Context, socket string, out io.Writer) error {
 // printProgress prints how many pods have ended, until stop is called.
 func printProgress(ctx context.Context, runtime *cri.Client, all int, out io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var told sync.WaitGroup
-	told.Go(func() {
+	var printer sync.WaitGroup
+	printer.Go(func() {
 		tick := time.NewTicker(progressPeriod)
 		defer tick.Stop()
 		for {
@@ -189,7 +189,7 @@ func printProgress(ctx context.Context, runtime *cri.Client, all int, out io.Wri
 			}
 		}
 	})
-	return func() { cancel(); told.Wait() }
+	return func() { cancel(); printer.Wait() }
 }
 
 // firstLine shortens joined errors.

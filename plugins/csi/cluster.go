@@ -19,7 +19,7 @@ import (
 
 // Cluster does what only a cluster can do for the volumes of its pods.
 type Cluster interface {
-	// InUseChanged says that Volumes.InUseChanged has changed. It must not block.
+	// InUseChanged says that the result of Volumes.InUse has changed. It must not block.
 	InUseChanged()
 	// WaitForAttach blocks until a volume that is in use is attached to this node, or ctx ends,
 	// and returns the metadata of its VolumeAttachment, of that name.
@@ -69,7 +69,7 @@ func (r *record) uniqueVolumeName() v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(pluginName + "/" + r.key())
 }
 
-// InUseChanged returns the attached volumes that are mounted, may be, or are about to be: the
+// InUse returns the attached volumes that are mounted, may be, or are about to be: the
 // cluster must not detach them. The result is sorted.
 func (v *Volumes) InUse() []v1.UniqueVolumeName {
 	v.mu.Lock()
@@ -85,28 +85,28 @@ func (v *Volumes) markInUse(r *record, dir string) {
 	}
 	v.mu.Lock()
 	name := r.uniqueVolumeName()
-	news := v.inUse[name] == nil
-	if news {
+	changed := v.inUse[name] == nil
+	if changed {
 		v.inUse[name] = map[string]bool{}
 	}
 	v.inUse[name][dir] = true
 	v.mu.Unlock()
-	if news {
+	if changed {
 		v.cluster.InUseChanged()
 	}
 }
 
-// unmarkInUse undoes use, once the directory's record is gone.
+// unmarkInUse undoes markInUse, once the directory's record is gone.
 func (v *Volumes) unmarkInUse(r *record, dir string) {
 	v.mu.Lock()
 	name := r.uniqueVolumeName()
 	delete(v.inUse[name], dir)
-	news := v.inUse[name] != nil && len(v.inUse[name]) == 0
-	if news {
+	changed := v.inUse[name] != nil && len(v.inUse[name]) == 0
+	if changed {
 		delete(v.inUse, name)
 	}
 	v.mu.Unlock()
-	if news {
+	if changed {
 		v.cluster.InUseChanged()
 	}
 }
@@ -143,10 +143,10 @@ func (v *Volumes) awaitCluster(ctx context.Context, p *plan, again bool) error {
 	return err
 }
 
-// reportAttachLimit tells the cluster how many volumes the node has room for, before the cluster hears
-// that this one is too many and looks for another node (KEP-4876). As upstream, it does so
-// only for drivers with a limit that changes: for other drivers it drops the class of the
-// error, and the pod waits.
+// reportAttachLimit tells the cluster how many volumes the node has room for, before the
+// cluster hears that this one is too many and looks for another node (KEP-4876). As
+// upstream, it does so only for drivers with a limit that changes: for other drivers it
+// drops the class of the error, and the pod waits.
 func (v *Volumes) reportAttachLimit(ctx context.Context, p *plan, err error) error {
 	if !p.limitChanges {
 		return errors.New(err.Error())

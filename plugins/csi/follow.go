@@ -17,7 +17,7 @@ import (
 // The kubelet does both at each sync of a pod, about once a minute.
 const defaultFollowPeriod = time.Minute
 
-// followedVolume is a volume that podd looks after periodically.
+// followedVolume is a volume that podd checks periodically.
 type followedVolume struct {
 	volume pod.CSIVolume
 	plan   *plan
@@ -26,7 +26,7 @@ type followedVolume struct {
 
 // Adopt makes podd look after a volume that an earlier podd has set up: publish it again
 // periodically, if its driver asks for that, and expand it, if its claim does. It does not
-// block. While podd does not know what the driver asks for, Follow does nothing; it is
+// block. While podd does not know what the driver asks for, Adopt does nothing; it is
 // called again once podd does.
 func (v *Volumes) Adopt(volume pod.CSIVolume) {
 	known := func(driver string) (*storagev1.CSIDriver, error) { return v.objects.KnownCSIDriver(volume.Pod, driver) }
@@ -46,7 +46,7 @@ func (v *Volumes) follow(volume pod.CSIVolume, p *plan) {
 	r.timer = time.AfterFunc(v.followPeriod, func() { v.loop.Go(func(ctx context.Context) { v.checkFollowed(ctx, r) }) })
 }
 
-// dequeue stops following a volume, and says whether it was still followed.
+// dequeue takes a volume off the followed ones, and says whether it was still followed.
 func (v *Volumes) dequeue(r *followedVolume) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

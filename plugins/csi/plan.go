@@ -42,8 +42,8 @@ type plan struct {
 	// claim is the volume's claim in a cluster; size is that of its PersistentVolume.
 	claim *v1.PersistentVolumeClaim
 	size  resource.Quantity
-	// republishing says that the volume is published, and is published again. If that fails, it
-	// stays as it is.
+	// republishing says that the volume is published already, and is being published again. If
+	// that fails, it stays as it is.
 	republishing bool
 	// limitChanges says that the number of volumes that can be attached changes, so that
 	// the cluster may try to attach too many.

@@ -40,7 +40,7 @@ type record struct {
 type state string
 
 const (
-	// stateIdle: the driver was not called yet, or has rejected the call (see final).
+	// stateIdle: the driver was not called yet, or has rejected the call (see isFinalError).
 	stateIdle state = "idle"
 	// stateBegun: the driver was called, and may have succeeded.
 	stateBegun state = "begun"
@@ -122,7 +122,7 @@ func hashed(prefix, text string) string {
 type paths struct {
 	// target is where the volume is published; dir has the record of that.
 	target, dir string
-	// staging is where the volume is staged; staged has the record of that.
+	// staging is where the volume is staged; stagingRecordDir has the record of that.
 	staging, stagingRecordDir string
 }
 

@@ -79,7 +79,8 @@ func (v *Volumes) expandClaim(ctx context.Context, s *session, p *plan, claim *v
 	return err
 }
 
-// recordResizeEvent records an event of the pod and of the claim; reasons and messages are upstream's.
+// recordResizeEvent records an event of the pod and of the claim; reasons and messages are
+// upstream's.
 func (v *Volumes) recordResizeEvent(p *plan, claim *v1.PersistentVolumeClaim, eventType, reason, message string) {
 	v.events.Event(p.pod, eventType, reason, message)
 	v.events.ClaimEvent(claim, eventType, reason, message)

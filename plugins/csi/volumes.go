@@ -135,9 +135,9 @@ func (v *Volumes) Drivers() []string { return v.drivers.names() }
 // the driver may still be working on it, which TearDown handles. SetUp may be called again
 // after any outcome.
 //
-// appliesFSGroup says that the caller must apply the pod's fsGroup to the volume's files, because
-// the driver does not. Errors have upstream's wording, with Secrets' values masked. When a
-// missing driver registers, the pod is woken (Waker).
+// podOwns says that the caller must apply the pod's fsGroup to the volume's files,
+// because the driver does not. Errors have upstream's wording, with Secrets' values
+// masked. When a missing driver registers, the pod is woken (Waker).
 func (v *Volumes) SetUp(ctx context.Context, volume pod.CSIVolume) (podOwns bool, err error) {
 	return v.setUp(ctx, volume, false)
 }

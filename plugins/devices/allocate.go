@@ -15,7 +15,8 @@ import (
 	"podd/internal/pod"
 )
 
-// podDevices is a pod that has devices, or waits for their allocation, or failed to get them.
+// podDevices are the devices of a pod that has some, waits for their allocation, or
+// failed to get them.
 type podDevices struct {
 	// containers maps container and resource to the grant.
 	containers map[string]map[string]*grant
@@ -23,7 +24,7 @@ type podDevices struct {
 	failure    *failure       // nil for none
 }
 
-// grant is a container's share of one resource. It is immutable except for confirmed.
+// grant is a container's share of one resource. It is immutable except for seenHealthy.
 type grant struct {
 	ids       []string // sorted
 	numaNodes map[string][]int64
@@ -164,7 +165,7 @@ func (m *Manager) usedLocked() map[string]map[string]bool {
 	return used
 }
 
-// startAllocationLocked starts the allocation of a job's devices; last is the delay after the last
+// startAllocationLocked starts an allocation job; last is the delay after the last
 // failure.
 func (m *Manager) startAllocationLocked(uid pod.UID, j *allocationJob, last time.Duration) {
 	o := m.pods[uid]
@@ -176,7 +177,7 @@ func (m *Manager) startAllocationLocked(uid pod.UID, j *allocationJob, last time
 	m.loop.Go(func(ctx context.Context) { m.runAllocation(ctx, uid, o, j, last) })
 }
 
-// runAllocation does a job and tells those who wait for it.
+// runAllocation runs an allocation job and notifies those who wait for it.
 func (m *Manager) runAllocation(ctx context.Context, uid pod.UID, o *podDevices, j *allocationJob, last time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,7 +224,7 @@ func (m *Manager) runAllocation(ctx context.Context, uid pod.UID, o *podDevices,
 	m.loop.Wake()
 }
 
-// allocateAll asks the plugins for a job's items in turn, and returns their grants.
+// allocateAll asks the plugins for a job's reservations in turn, and returns their grants.
 func (m *Manager) allocateAll(ctx context.Context, o *podDevices, j *allocationJob) ([]*grant, error) {
 	var grants []*grant
 	for i := range j.reservations {
@@ -236,7 +237,7 @@ func (m *Manager) allocateAll(ctx context.Context, o *podDevices, j *allocationJ
 	return grants, nil
 }
 
-// allocate asks a plugin which devices it prefers for an item, if it has preferences, and
+// allocate asks a plugin which devices it prefers for a reservation, if it has preferences, and
 // then what the container needs in order to use them.
 func (m *Manager) allocate(ctx context.Context, o *podDevices, j *allocationJob, i int) (*grant, error) {
 	m.mu.Lock()

@@ -151,7 +151,7 @@ func chooseDevices(s deviceView, q request, reusable, taken map[string]bool) (on
 }
 
 // applyPreference changes the devices of items[i] to those that its plugin prefers, as far as they
-// are free and it need not reuse others. It changes the pod's later items that reuse them,
+// are free and it need not reuse others. It changes the pod's later reservations that reuse them,
 // too.
 func applyPreference(items []reservation, i int, preferred []string, free map[string]bool) {
 	one := &items[i]

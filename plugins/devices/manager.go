@@ -42,7 +42,7 @@ type times struct {
 	// grace is how long a resource without a plugin still counts as the node's.
 	grace time.Duration
 	// knownPluginWait is how long after the start pods wait for known plugins that have not
-	// registered again. newcomers is how long static pods wait for unknown ones.
+	// registered again. newPluginWait is how long static pods wait for unknown ones.
 	knownPluginWait, newPluginWait time.Duration
 	// retry is the delay between attempts to admit a pod after its plugin has returned an
 	// error.
@@ -75,9 +75,9 @@ type Manager struct {
 	pods      map[pod.UID]*podDevices
 	// waiting are the pods with a container that waits for its devices.
 	waiting map[pod.UID]bool
-	// knownPluginsUntil and newcomers are the times until which pods wait for plugins after the
-	// start: for those of an earlier podd, and for new ones. They are zero once that time
-	// has passed.
+	// knownPluginsUntil and newPluginsUntil are the times until which pods wait after the
+	// start: all pods for plugins of an earlier podd, static pods for new ones. They are zero
+	// once that time has passed.
 	knownPluginsUntil, newPluginsUntil time.Time
 	// generation counts changes that may let a rejected pod have its devices.
 	generation      uint64
@@ -101,8 +101,8 @@ func New(c Config) *Manager {
 	return m
 }
 
-// ShouldResetExtendedResourceCapacity says that no podd has ever run with this root directory: the devices that the node
-// had are unknown.
+// ShouldResetExtendedResourceCapacity says that no podd has ever run with this root
+// directory: the devices that the node had are unknown.
 func (m *Manager) ShouldResetExtendedResourceCapacity() bool { return m.noCheckpoint }
 
 // Run serves plugins until ctx ends. Pods then keep their devices. It returns nil.
@@ -136,7 +136,7 @@ func (m *Manager) Problems() (all []pod.Problem) {
 	return all
 }
 
-// notification collects who must be told about a change once the lock is free.
+// notification collects whom to notify of a change once the lock is free.
 type notification struct {
 	pods                    map[pod.UID]bool
 	admitAgain, nodeChanged bool

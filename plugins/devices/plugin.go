@@ -26,7 +26,7 @@ type plugin struct {
 	endpoint string
 	api      pluginapi.DevicePluginClient
 	close    func()
-	// done is closed by end when another plugin has replaced this one or its socket was
+	// done is closed by stop when another plugin has replaced this one or its socket was
 	// removed.
 	done     chan struct{}
 	stopOnce sync.Once
@@ -89,7 +89,7 @@ func (m *Manager) setPlugin(name string, pl *plugin, options *pluginapi.DevicePl
 		r.plugin.stop()
 	}
 	r.plugin, r.stoppedAt, r.gone = pl, time.Time{}, false
-	// Another list counts as news, even if it is the same.
+	// Another list counts as a change, even if it is the same.
 	r.listed = false
 	r.options.PreStartRequired = options.GetPreStartRequired()
 	r.options.GetPreferredAllocationAvailable = options.GetGetPreferredAllocationAvailable()

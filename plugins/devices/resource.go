@@ -137,7 +137,7 @@ func (m *Manager) confirmGrantsLocked(name string, r *resource) {
 	}
 }
 
-// addUsersLocked adds the pods that have devices of a resource to the news.
+// addUsersLocked adds the pods that have devices of a resource to a notification.
 func (m *Manager) addUsersLocked(name string, n *notification) {
 	for uid, o := range m.pods {
 		for _, grants := range o.containers {

@@ -24,8 +24,9 @@ import (
 // (AllocationResultsMaxSize).
 const maxResults = 1024
 
-// claim is a ResourceClaim that pods use. The holder of its gate changes its fields, under
-// Manager.mu. The name, the UID and the drivers' names never change.
+// claim is a ResourceClaim that pods use. The holder of its lock (Manager.claimLocks)
+// changes its fields, under Manager.mu. The name, the UID and the drivers' names never
+// change.
 type claim struct {
 	namespace, name string
 	uid             types.UID
@@ -179,8 +180,8 @@ func allocationHash(results []resourcev1.DeviceRequestAllocationResult) string {
 	return hex.EncodeToString(s[:])
 }
 
-// checkDriversRegistered says whether the drivers of a claim are registered. The pod is woken when a
-// missing one registers.
+// checkDriversRegistered says whether the drivers of a claim are registered. The pod is woken
+// when a missing one registers.
 func (m *Manager) checkDriversRegistered(uid pod.UID, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -74,7 +74,7 @@ type Manager struct {
 	saving     sync.Mutex            // held while the checkpoint is written
 
 	mu sync.Mutex // guards what follows
-	// claims are those that pods use, by key. Whoever changes one holds its gate, too.
+	// claims are those that pods use, by key. Whoever changes one holds its lock (claimLocks), too.
 	claims map[string]*claim
 	// drivers maps each driver to its registered instances, the oldest first.
 	drivers map[string][]*instance
@@ -90,7 +90,7 @@ type Manager struct {
 	// deleted; wiping has the deletions in progress.
 	wipeAt map[string]time.Time
 	wiping map[string]*sliceDeletion
-	// revision counts changes of the saved state; written is the revision in the file.
+	// revision counts changes of the saved state; savedRevision is the revision in the file.
 	revision, savedRevision uint64
 	checkpointError         string // why the checkpoint cannot be used
 	checkpointHint          string // where it is then, as a clause
@@ -102,7 +102,8 @@ func New(c Config) *Manager {
 		checkpoint: newCheckpoint(filepath.Join(c.RootDir, "dra.json")), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
 		times: upstreamTimes, loop: loop.New(),
 		claims: map[string]*claim{}, drivers: map[string][]*instance{}, measuredDrivers: map[string]bool{},
-		waiting: map[string]map[pod.UID]bool{}, orphanedPods: map[pod.UID]bool{}, wipeAt: map[string]time.Time{}, wiping: map[string]*sliceDeletion{},
+		waiting: map[string]map[pod.UID]bool{}, orphanedPods: map[pod.UID]bool{},
+		wipeAt: map[string]time.Time{}, wiping: map[string]*sliceDeletion{},
 	}
 	m.metrics = newMetrics(c.Metrics, m.inUse)
 	m.restore()

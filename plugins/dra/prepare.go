@@ -42,11 +42,11 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	for _, c := range wanted {
 		keys = append(keys, c.key())
 	}
-	leave, err := m.lockClaims(ctx, keys)
+	unlockAll, err := m.lockClaims(ctx, keys)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlockAll()
 	todo, err := m.addPod(p.UID, wanted)
 	if err == nil {
 		err = m.save()
@@ -68,10 +68,10 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	return m.save()
 }
 
-// lockClaims takes the gates of claims, always in the same order.
-func (m *Manager) lockClaims(ctx context.Context, keys []string) (leave func(), err error) {
+// lockClaims locks claims by their keys, always in the same order.
+func (m *Manager) lockClaims(ctx context.Context, keys []string) (unlockAll func(), err error) {
 	var held []func()
-	leave = func() {
+	unlockAll = func() {
 		for _, unlock := range held {
 			unlock()
 		}
@@ -81,16 +81,16 @@ func (m *Manager) lockClaims(ctx context.Context, keys []string) (leave func(), 
 	for _, key := range slices.Compact(keys) {
 		unlock, err := m.claimLocks.Lock(ctx, key)
 		if err != nil {
-			leave()
+			unlockAll()
 			return nil, err
 		}
 		held = append(held, unlock)
 	}
-	return leave, nil
+	return unlockAll, nil
 }
 
 // addPod adds a pod to the users of its claims and returns the claims that must still be
-// prepared. The caller holds their gates. After an error nothing has changed.
+// prepared. The caller holds their locks. After an error nothing has changed.
 func (m *Manager) addPod(uid pod.UID, wanted []*claim) (todo []*claim, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +143,7 @@ func withDriver(claims []*claim, driver string) (some []*claim) {
 	return some
 }
 
-// prepareWith makes one driver prepare its part of claims. The caller holds their gates.
+// prepareWith makes one driver prepare its part of claims. The caller holds their locks.
 func (m *Manager) prepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
 	var response *drapb.NodePrepareResourcesResponse
 	err := m.call(ctx, uid, driver, "NodePrepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {

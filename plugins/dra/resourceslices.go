@@ -13,10 +13,10 @@ import (
 // driver is back.
 type sliceDeletion struct{ cancel context.CancelFunc }
 
-// WipeResourceSlices deletes the ResourceSlices of all drivers of this node: none has registered yet, and
-// pods must not be scheduled for devices that may not come back. Drivers publish them
-// again. Call it at podd's start, once the Node is registered. It blocks until that has
-// succeeded or ctx ends.
+// WipeResourceSlices deletes the ResourceSlices of all drivers of this node: none has
+// registered yet, and pods must not be scheduled for devices that may not come back. Drivers
+// publish them again. Call it at podd's start, once the Node is registered. It blocks until
+// that has succeeded or ctx ends.
 func (m *Manager) WipeResourceSlices(ctx context.Context) { m.deleteSlices(ctx, "") }
 
 // updateWipeLocked checks whether a driver is away, or back, and records it.

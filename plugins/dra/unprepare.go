@@ -60,11 +60,11 @@ func (m *Manager) unprepare(ctx context.Context, uid pod.UID, still func() bool)
 }
 
 func (m *Manager) releaseClaims(ctx context.Context, uid pod.UID, keys []string, still func() bool) error {
-	leave, err := m.lockClaims(ctx, keys)
+	unlockAll, err := m.lockClaims(ctx, keys)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlockAll()
 	last := m.dropShared(uid, still)
 	var errs []error
 	stuck := map[*claim]error{}
@@ -117,7 +117,7 @@ func (m *Manager) dropShared(uid pod.UID, still func() bool) (last []*claim) {
 }
 
 // unprepareWith makes one driver unprepare its part of claims. The caller holds their
-// gates.
+// locks.
 func (m *Manager) unprepareWith(ctx context.Context, uid pod.UID, driver string, claims []*claim) error {
 	var response *drapb.NodeUnprepareResourcesResponse
 	err := m.call(ctx, uid, driver, "NodeUnprepareResources", func(ctx context.Context, api drapb.DRAPluginClient) (err error) {

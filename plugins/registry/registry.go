@@ -96,13 +96,13 @@ func (r *Registry) Problem(name string) (socket, problem string) {
 	return "", ""
 }
 
-// recordFailure records why a socket is not registered; news says whether that has changed.
-func (r *Registry) recordFailure(s *socket, name string, err error) (news bool) {
+// recordFailure records why a socket is not registered; changed says whether that has changed.
+func (r *Registry) recordFailure(s *socket, name string, err error) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	news = s.problem != err.Error()
+	changed = s.problem != err.Error()
 	s.name, s.problem = name, err.Error()
-	return news
+	return changed
 }
 
 // deregister deregisters the plugin of a socket, if it is registered.

@@ -106,8 +106,8 @@ func (r *Registry) handlePath(ctx context.Context, w *fsnotify.Watcher, work *sy
 	}
 }
 
-// startRegistration starts to register a socket, unless it is already known: a file may be both listed
-// and notified.
+// startRegistration starts to register a socket, unless it is already known: a file may be both
+// listed and notified.
 func (r *Registry) startRegistration(ctx context.Context, work *sync.WaitGroup, path string, file fs.FileInfo) {
 	r.mu.Lock()
 	old := r.sockets[path]
@@ -136,7 +136,7 @@ func (r *Registry) removeSocket(path string) {
 	}
 }
 
-// removeAllSockets drops all sockets; the next watch finds those that exist.
+// removeAllSockets removes all sockets; the next watch finds those that exist.
 func (r *Registry) removeAllSockets() {
 	r.mu.Lock()
 	var paths []string

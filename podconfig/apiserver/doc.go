@@ -10,5 +10,5 @@
 // that starts without its apiserver runs those pods after ten seconds, as far as they can run
 // without objects and tokens, which are never stored. The stored pods are provisional: no other
 // pod of the cluster ends because of them, and the apiserver's answer decides once it is back.
-// Pods that the apiserver has shown as ended or being deleted are not stored.
+// Pods that the apiserver has shown as completed or being deleted are not stored.
 package apiserver

@@ -20,8 +20,8 @@ const (
 	savingRetry = time.Minute
 )
 
-// saver stores the sets that it is given, in a goroutine of its own: a disk must not delay a
-// pod.
+// saver writes the pods that it is given to disk, in its own goroutine: a slow disk must not
+// delay a pod.
 type saver struct {
 	stored podstore.Store
 	log    *slog.Logger
@@ -33,17 +33,17 @@ func newSaver(s podstore.Store, log *slog.Logger) *saver {
 	return &saver{stored: s, log: log, pending: make(chan map[pod.UID]*pod.Desired, 1)}
 }
 
-// enqueue replaces the set to store. It never blocks. Only one goroutine calls it.
-func (k *saver) enqueue(set map[pod.UID]*pod.Desired) {
+// enqueue replaces the set that is to be saved. It never blocks. Only one goroutine calls it.
+func (s *saver) enqueue(set map[pod.UID]*pod.Desired) {
 	select {
-	case <-k.pending: // a set that was not stored yet
+	case <-s.pending: // a set that was not saved yet
 	default:
 	}
-	k.pending <- set
+	s.pending <- set
 }
 
-// run stores sets until ctx ends.
-func (k *saver) run(ctx context.Context) {
+// run saves sets until ctx ends.
+func (s *saver) run(ctx context.Context) {
 	has := map[pod.UID]*pod.Desired{} // the pods that this podd has written
 	var retry <-chan time.Time
 	var set map[pod.UID]*pod.Desired
@@ -52,13 +52,13 @@ func (k *saver) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case set = <-k.pending:
+		case set = <-s.pending:
 		case <-retry:
 		}
 		retry = nil
-		err := k.save(set, has)
+		err := s.save(set, has)
 		if failure.IsNew(err) {
-			k.log.Warn("cannot store the pods of the cluster: after a reboot without the apiserver they would not run, or would run as they were before", "error", err)
+			s.log.Warn("cannot store the pods of the cluster: after a reboot without the apiserver they would not run, or would run as they were before", "error", err)
 		}
 		if err != nil {
 			retry = time.After(savingRetry)
@@ -70,13 +70,13 @@ func (k *saver) run(ctx context.Context) {
 }
 
 // save writes the pods that differ from has, and removes the files of all others.
-func (k *saver) save(set, has map[pod.UID]*pod.Desired) error {
+func (s *saver) save(set, has map[pod.UID]*pod.Desired) error {
 	var errs []error
 	for uid, d := range set {
 		if has[uid] == d {
 			continue
 		}
-		if err := k.stored.Write(podstore.Entry{Origin: d.Origin, Pod: d.Pod}); err != nil {
+		if err := s.stored.Write(podstore.Entry{Origin: d.Origin, Pod: d.Pod}); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", d.Name(), err))
 			continue
 		}
@@ -88,5 +88,5 @@ func (k *saver) save(set, has map[pod.UID]*pod.Desired) error {
 		}
 	}
 	// A pod that could not be written keeps its old file.
-	return errors.Join(append(errs, k.stored.Retain(func(uid pod.UID) bool { return set[uid] != nil }))...)
+	return errors.Join(append(errs, s.stored.Retain(func(uid pod.UID) bool { return set[uid] != nil }))...)
 }

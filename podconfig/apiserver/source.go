@@ -39,9 +39,9 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// startupTimeout is how long a newly started Source waits for the apiserver before it uses the stored
-// pods. A booting machine has a network by then, and pods that were deleted meanwhile are not
-// started for nothing.
+// startupTimeout is how long a newly started Source waits for the apiserver before it uses the
+// stored pods. A booting machine has a network by then, and pods that were deleted meanwhile are
+// not started for nothing.
 const startupTimeout = 10 * time.Second
 
 // Source implements podconfig.Source.
@@ -61,15 +61,15 @@ type Source struct {
 	// start.
 	startupTimeoutElapsed bool
 	failure               *pod.Problem
-	// accessDenied is set if the apiserver refuses to let this node see its pods; failure has the
+	// accessDenied is set if the apiserver does not let this node see its pods; failure has the
 	// error.
 	accessDenied bool
 	// unusable holds the problems of stored files, until the apiserver answers.
 	unusable []pod.Problem
 	// rejected holds the problems of the apiserver's pods with unusable names.
 	rejected map[pod.UID]pod.Problem
-	// completed holds the pods that have ended according to the apiserver. kept is the set last
-	// passed on to be stored.
+	// completed holds the pods that have completed according to the apiserver. lastSaved is the
+	// set last given to the saver.
 	completed map[pod.UID]bool
 	lastSaved map[pod.UID]*pod.Desired
 }
@@ -108,9 +108,9 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 			}
 		})
 	})
-	keeper := newSaver(s.stored, s.log)
+	saver := newSaver(s.stored, s.log)
 	if s.cfg.StateDir != "" {
-		work.Go(func() { keeper.run(ctx) })
+		work.Go(func() { saver.run(ctx) })
 	}
 	late := time.After(startupTimeout)
 	for {
@@ -131,7 +131,7 @@ func (s *Source) Run(ctx context.Context, out chan<- podconfig.Snapshot) error {
 			return ctx.Err()
 		}
 		if set := s.changedPodsToSave(); set != nil {
-			keeper.enqueue(set)
+			saver.enqueue(set)
 		}
 	}
 }
@@ -165,8 +165,8 @@ func (s *Source) useStoredPods(now time.Time) {
 	s.log.Warn("the apiserver does not answer: running the pods that it had given this node", "pods", len(s.pods), "unusable", len(s.unusable))
 }
 
-// changedPodsToSave returns the set to store if it has changed. It leaves out pods that have ended or are
-// being deleted: they must not run again.
+// changedPodsToSave returns the set to save if it has changed. It leaves out pods that have
+// completed or are being deleted: they must not run again.
 func (s *Source) changedPodsToSave() map[pod.UID]*pod.Desired {
 	if !s.ready {
 		return nil
@@ -219,8 +219,8 @@ func (s *Source) applyUpdate(pods []*v1.Pod, err error, now time.Time) {
 // the number of an HTTP/2 stream, and the local port.
 var attemptDetails = regexp.MustCompile(`stream ID \d+; |\[?[0-9a-fA-F.:]+\]?:\d+->`)
 
-// stableErrorText returns the text of an error without these parts: the same failure again is no news to
-// a reader of the log.
+// stableErrorText returns the text of an error without these parts: the same failure again is no
+// news to a reader of the log.
 func stableErrorText(err error) string { return attemptDetails.ReplaceAllString(err.Error(), "") }
 
 // setFailure records why the pods cannot be followed.
@@ -258,8 +258,8 @@ func withSourceAnnotations(p *v1.Pod, server string, seen time.Time) *pod.Desire
 	return &pod.Desired{Pod: &own, Source: pod.SourceAPIServer, Origin: server, Seen: seen}
 }
 
-// onlyOwnStatusDiffers reports whether a marked pod and a newer version differ only in the
-// status that podd writes.
+// onlyOwnStatusDiffers reports whether marked, a pod from withSourceAnnotations, and a newer
+// version differ only in the status that podd writes.
 func onlyOwnStatusDiffers(marked, p *v1.Pod) bool {
 	meta := *marked.ObjectMeta.DeepCopy()
 	for _, mark := range []string{pod.AnnotationSource, pod.AnnotationSeen} {

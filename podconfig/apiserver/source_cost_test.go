@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Whatever changes is told with all pods of the node: those that did not are not compared
+// Each update has all pods of the node: those that did not change are not compared
 // once more, also when podd has uploaded their statuses since they came.
 func TestAChangeOfOnePodComparesNoOther(t *testing.T) {
 	s := &Source{log: slog.New(slog.DiscardHandler)}

@@ -8,7 +8,7 @@ import (
 	"podd/podconfig/manifest"
 )
 
-// contentSize counts pods, objects, and the bytes in the objects' values.
+// contentSize counts pods, objects, and the bytes of the objects' keys and values.
 type contentSize struct{ pods, objects, bytes int }
 
 func contentSizeOf(c manifest.Content) contentSize {
@@ -36,14 +36,13 @@ func (s *Source) remaining(name string) contentSize {
 	return contentSize{max(room.pods, 0), max(room.objects, 0), max(room.bytes, 0)}
 }
 
-// fitsNow reports whether there is now room for the content of a file that was crowded out
-// before.
+// fitsNow reports whether there is now room for a file that was rejected for its size.
 func (s *Source) fitsNow(name string, e *entry) bool {
 	return e.rejectedSize != contentSize{} && e.rejectedSize.fits(s.remaining(name))
 }
 
-// overLimitResult returns the result for a file that has more than there is room for. It has no
-// content, like a file that has too much by itself.
+// overLimitResult returns the result for a file that would take the source over a limit. It has
+// no content, like that of a file that exceeds a limit by itself.
 func overLimitResult(path string, has, room contentSize, now time.Time) manifest.Result {
 	const mebi = 1 << 20
 	message := fmt.Sprintf("the ConfigMaps and Secrets of the file have %.1f MiB, but with those of the other files only %.1f MiB more are allowed (%d MiB for all files)",

@@ -146,11 +146,11 @@ func (s *Source) remove(name string) {
 	}
 }
 
-// check reads a file if it has changed or if an event says so. A quiet check changes nothing if
-// the file is broken or lacks pods that it had: it may not be completely written. Without an
+// check reads a file if it has changed or if an event says so. A tentative check changes nothing
+// if the file is broken or lacks pods that it had: it may not be completely written. Without an
 // event, the first check of a file that has changed or is gone changes nothing either: its
 // events may be on their way.
-func (s *Source) check(name string, event, quiet bool) {
+func (s *Source) check(name string, event, tentative bool) {
 	path := s.path(name)
 	e := s.entries[name]
 	if e != nil && !event && !e.mayBeRacy && !s.fitsNow(name, e) {
@@ -187,17 +187,18 @@ func (s *Source) check(name string, event, quiet bool) {
 		s.pending[name] = delayedCheck{at: now.Add(createDelay)}
 		return
 	}
-	s.applyContent(name, data, next, quiet)
+	s.applyContent(name, data, next, tentative)
 }
 
-// applyContent decodes the current content of a file. The caller has set next's stamp, sum and time.
-func (s *Source) applyContent(name string, data []byte, next *entry, quiet bool) {
+// applyContent decodes the current content of a file and applies it. The caller has set next's
+// stamp, sum and time.
+func (s *Source) applyContent(name string, data []byte, next *entry, tentative bool) {
 	path, e := s.path(name), s.entries[name]
 	r := manifest.Decode(data, s.options(path, next.readAt))
-	if quiet && (len(r.Failed) > 0 || len(bytes.TrimSpace(data)) == 0) {
+	if tentative && (len(r.Failed) > 0 || len(bytes.TrimSpace(data)) == 0) {
 		return
 	}
-	if quiet && e != nil && lacks(r.Content, e.Content) {
+	if tentative && e != nil && lacks(r.Content, e.Content) {
 		s.pending[name] = delayedCheck{at: next.readAt.Add(writeDelay)}
 		return
 	}
@@ -219,8 +220,8 @@ func (s *Source) options(path string, now time.Time) manifest.Options {
 	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation}
 }
 
-// previousContent returns the previous content of the file: as last seen by this process or, for a file
-// that is broken when podd starts, by the process before it.
+// previousContent returns the previous content of the file: as last seen by this process or, for
+// a file that is broken when podd starts, by the process before it.
 func (s *Source) previousContent(path string, e *entry, broken bool) manifest.Content {
 	switch {
 	case e != nil:
@@ -262,8 +263,8 @@ func lacks(next, old manifest.Content) bool {
 
 // addLastGood adds the last good versions of the failed documents to the entry's content.
 func (e *entry) addLastGood(old manifest.Content, failed []manifest.Failed) {
-	kept := manifest.Retain(e.Content, old, failed)
-	e.Pods = append(e.Pods, kept.Pods...)
-	e.Objects = append(e.Objects, kept.Objects...)
-	manifest.MarkRetained(e.problems, kept, failed, old)
+	retained := manifest.Retain(e.Content, old, failed)
+	e.Pods = append(e.Pods, retained.Pods...)
+	e.Objects = append(e.Objects, retained.Objects...)
+	manifest.MarkRetained(e.problems, retained, failed, old)
 }

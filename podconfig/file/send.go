@@ -41,7 +41,7 @@ func (s *Source) snapshot() podconfig.Snapshot {
 	return snap
 }
 
-// save stores the waiting good versions.
+// save stores the pending good versions.
 func (s *Source) save() {
 	for path, err := range s.lastGood.Flush() {
 		if err != nil {

@@ -36,10 +36,10 @@ const (
 	// racy is the age below which a file may change again without a change of its times: the
 	// kernel's file times are coarse.
 	racy = 100 * time.Millisecond
-	// rapidReadDelay is how long a file rests after it was read if it is replaced again and again,
-	// more than burst times in a row. A new version takes some milliseconds to reach the
-	// volumes of its readers. Two reads less than rapidReadGap apart count as in a row, so that a
-	// slow machine rests, too.
+	// rapidReadDelay is how long podd waits before it reads a file again that is replaced again
+	// and again, more than maxRapidReads times in a row. A new version takes some milliseconds to
+	// reach the volumes of its readers. Two reads less than rapidReadGap apart count as in a row,
+	// so that a slow machine waits, too.
 	rapidReadDelay = 20 * time.Millisecond
 	rapidReadGap   = 100 * time.Millisecond
 	maxRapidReads  = 5
@@ -73,8 +73,9 @@ type Source struct {
 	cfg      Config
 	log      *slog.Logger
 	lastGood *lastgood.Store // by path
-	saved    time.Time       // the last time good was flushed
-	// staleVersionsRemoved is set once the leftovers of manifests that went while podd was away are removed.
+	saved    time.Time       // the last time lastGood was flushed
+	// staleVersionsRemoved is set once the versions of manifests that were removed while podd did
+	// not run are removed, too.
 	staleVersionsRemoved bool
 
 	entries map[string]*entry // by file name
@@ -105,16 +106,16 @@ type entry struct {
 	// mayBeRacy says that a later change may have the same stamp.
 	mayBeRacy bool
 	sum       [sha256.Size]byte
-	// readAt is when the file was read. rapidReads is how many earlier reads were less than rapidReadGap
-	// apart.
+	// readAt is when the file was read. rapidReads is how many earlier reads were less than
+	// rapidReadGap apart.
 	readAt     time.Time
 	rapidReads int
 	manifest.Content
 	// problems belong to the newest content.
 	problems []pod.Problem
-	// rejectedSize is the amount of the newest content if the source has no room for it; else zero.
+	// rejectedSize is the size of the newest content if the source has no room for it; else zero.
 	rejectedSize contentSize
-	// size is the amount of Content.
+	// size is the size of Content.
 	size contentSize
 }
 

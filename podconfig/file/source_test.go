@@ -604,7 +604,7 @@ func TestTheLastGoodVersionSurvivesARestartOfPodd(t *testing.T) {
 	st := watch(t, Config{Path: dir, StateDir: state})
 	st.until("a=i:1 c=i:1")
 	if p := st.problem("bracket"); !p.LastGoodInUse {
-		t.Errorf("got %+v, want KeptRunning", p)
+		t.Errorf("got %+v, want LastGoodInUse", p)
 	}
 	st.do(os.Remove(filepath.Join(dir, "a.yaml")))
 	st.until("c=i:1")

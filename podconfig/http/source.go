@@ -65,7 +65,7 @@ type Source struct {
 	// etag and sum belong to the last body that was read.
 	etag string
 	sum  [sha256.Size]byte
-	// ready says that a body was decoded. has and problems are its content.
+	// ready says that a body was decoded. content and problems come from it.
 	ready    bool
 	content  manifest.Content
 	problems []pod.Problem
@@ -262,8 +262,8 @@ func explain(err error) *fault {
 	return &fault{"cannot query the server: " + err.Error(), "check that it runs and can be reached from this node"}
 }
 
-// recordResult records whether the request failed. The problem list logs new problems. settle logs a
-// lasting failure again from time to time, without end.
+// recordResult records whether the request failed. The problem list logs new problems.
+// recordResult logs a lasting failure again from time to time, without end.
 func (s *Source) recordResult(f *fault) {
 	now := time.Now()
 	if f == nil {
@@ -290,9 +290,9 @@ func (s *Source) applyResult(r manifest.Result) {
 	old := s.content
 	next := r.Reuse(old)
 	s.problems = r.Problems
-	kept := manifest.Retain(next, old, r.Failed)
-	manifest.MarkRetained(s.problems, kept, r.Failed, old)
-	s.content = manifest.Content{Pods: append(next.Pods, kept.Pods...), Objects: append(next.Objects, kept.Objects...)}
+	retained := manifest.Retain(next, old, r.Failed)
+	manifest.MarkRetained(s.problems, retained, r.Failed, old)
+	s.content = manifest.Content{Pods: append(next.Pods, retained.Pods...), Objects: append(next.Objects, retained.Objects...)}
 	if len(r.Pods)+len(r.Objects) > 0 || len(r.Failed) == 0 {
 		s.ready = true
 	}

@@ -56,8 +56,8 @@ func (s *Store) Put(origin string, text []byte, secret bool) {
 // HasPending reports whether Flush has something to write.
 func (s *Store) HasPending() bool { return len(s.pending) > 0 }
 
-// Flush writes the versions passed to Keep and returns the errors by origin, with nil for a
-// version that is now stored. Flush is separate from Keep so that a disk does not delay a pod.
+// Flush writes the versions passed to Put and returns the errors by origin, with nil for a
+// version that is now stored. Flush is separate from Put so that a disk does not delay a pod.
 func (s *Store) Flush() map[string]error {
 	outcome := make(map[string]error, len(s.pending))
 	for origin, version := range s.pending {

@@ -119,23 +119,23 @@ type reader struct {
 	maybeSecret func() bool
 	// lineOffset is added to the lines of the current chunk.
 	lineOffset int
-	// text is that chunk's, and found what other tools left in it, searched once
+	// text is that chunk's, and leftovers what other tools left in it, searched once
 	// something is wrong with it.
 	text      []byte
 	leftovers []*advice.Leftover
-	// podCount counts the pods and named the objects, valid or not; values is the
-	// memory that they take, in bytes.
+	// podCount counts the pods and objectCount the objects, valid or not; memory is
+	// what they take, in bytes.
 	podCount, objectCount, memory int
-	// problemCount and warnings count what was reported.
+	// problemCount and warningCount count what was reported.
 	problemCount, warningCount int
 	// edits are those that the hints of Problems ask for, nil where one asks for none; their
 	// lines are those of the manifest.
 	edits []*advice.Edit
-	// exceeded is why the manifest is rejected as a whole.
+	// exceeded is the fault for which the manifest is rejected as a whole; nil for none.
 	exceeded *advice.Fault
 }
 
-// setExceeded records that the manifest exceeds a bound; n is where, or nil.
+// setExceeded records the first bound that the manifest exceeds; n is where, or nil.
 func (r *reader) setExceeded(n *yaml.Node, message string) {
 	if r.exceeded != nil {
 		return
@@ -146,8 +146,8 @@ func (r *reader) setExceeded(n *yaml.Node, message string) {
 	}
 }
 
-// rejectManifest makes the result that of a manifest that exceeds a bound: like that of one that is
-// too large, it is empty, and what the manifest had before stays.
+// rejectManifest empties the result, as for a manifest that is too large: the content that
+// the source had before stays.
 func (r *reader) rejectManifest() {
 	r.Result, r.leftovers, r.problemCount, r.edits = Result{Documents: r.Documents}, []*advice.Leftover{}, 0, nil
 	r.fail([]advice.Fault{*r.exceeded}, Failed{})
@@ -161,14 +161,14 @@ func (r *reader) warn(f advice.Fault, of Failed) { r.report(f, of, true) }
 // report adds a problem, or one that says that there are more. Warnings are counted
 // separately, so that they never hide a problem.
 func (r *reader) report(f advice.Fault, of Failed, warning bool) {
-	told, what := &r.problemCount, "problems"
+	count, what := &r.problemCount, "problems"
 	if warning {
-		told, what = &r.warningCount, "warnings"
+		count, what = &r.warningCount, "warnings"
 	}
-	switch *told++; {
-	case *told > maxProblems+1:
+	switch *count++; {
+	case *count > maxProblems+1:
 		return
-	case *told > maxProblems:
+	case *count > maxProblems:
 		f = advice.Fault{Line: f.Line, Message: "there are more " + what + " after this one", Hint: "fix the ones above first"}
 	}
 	if f.OtherLine > 0 {

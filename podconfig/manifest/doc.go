@@ -6,7 +6,7 @@
 //
 // It owns: the order of the checks, strict or as lenient as Validation says, the bounds
 // of it all (bounds.go), the rules of a pod without an apiserver, what podd does not
-// support yet (notyet.go), what pods need of other objects (missing.go), and the
+// support yet (unsupported.go), what pods need of other objects (missing.go), and the
 // identity of a static pod (uid.go). It leaves to others: where the bytes come from
 // (podconfig/file, podconfig/http), how they are parsed and decoded
 // (internal/strictyaml), which of two pods of one name runs (podconfig), what is a

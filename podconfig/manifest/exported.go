@@ -67,28 +67,28 @@ func boundElsewhere(p *v1.Pod, nodeName string) bool {
 }
 
 // exportedFault is one fault for all such fields of an exported pod.
-func exportedFault(parts []exportedField, text *strictyaml.Decoded) advice.Fault {
+func exportedFault(fields []exportedField, text *strictyaml.Decoded) advice.Fault {
 	var all []string
-	for _, p := range parts {
-		if p.name != "" {
-			p.path += " (" + advice.Shorten(p.name) + ")"
+	for _, f := range fields {
+		if f.name != "" {
+			f.path += " (" + advice.Shorten(f.name) + ")"
 		}
-		all = append(all, p.path)
+		all = append(all, f.path)
 	}
 	const few = 20
 	if len(all) > few {
 		all = append(all[:few], fmt.Sprintf("and %d more", len(all)-few))
 	}
-	return advice.Fault{Line: text.Line(parts[0].path),
+	return advice.Fault{Line: text.Line(fields[0].path),
 		Message: "this pod was exported from a cluster; remove what the cluster added: " + strings.Join(all, ", "),
 		Hint:    "its status and the other fields that a cluster sets may stay: podd ignores them"}
 }
 
-// pathsOf are those of the parts.
-func pathsOf(parts []exportedField) map[string]bool {
-	out := make(map[string]bool, len(parts))
-	for _, p := range parts {
-		out[p.path] = true
+// pathsOf are the paths of fields.
+func pathsOf(fields []exportedField) map[string]bool {
+	out := make(map[string]bool, len(fields))
+	for _, f := range fields {
+		out[f.path] = true
 	}
 	return out
 }

@@ -106,7 +106,7 @@ func TestEveryFieldOfAPodIsHonouredOrRejectedOrUselessOnANode(t *testing.T) {
 			}
 			switch {
 			case !decided:
-				t.Errorf("%s is new: honour it, refuse it in notyet.go, or say why it is nobody's on a node", what)
+				t.Errorf("%s is new: honour it, refuse it in unsupported.go, or say why it is nobody's on a node", what)
 			case got == honoured && !read:
 				t.Errorf("%s is called honoured, but no package that runs pods reads it", what)
 			case got == refused && len(complaints(owner, f)) == 0:

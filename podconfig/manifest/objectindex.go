@@ -9,11 +9,11 @@ import (
 	"podd/podconfig/manifest/advice"
 )
 
-// objectIndex are the objects of some manifests, with their keys.
+// objectIndex has the objects of some manifests, with their keys.
 type objectIndex struct {
 	keys map[pod.ObjectKey]map[string]int
-	// broken are the places of those that there would be, by their names as people see
-	// them.
+	// broken has the locations of objects that cannot be used, by their names as people
+	// see them.
 	broken map[string]string
 	// budget is what may be spent yet on comparing names with one that is not there,
 	// in steps: two names cost the product of their lengths.

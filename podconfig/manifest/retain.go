@@ -66,36 +66,36 @@ func sameObject(a, b *pod.Object) bool {
 		same(a.Driver, b.Driver)
 }
 
-// Retain returns the last good versions, of what a manifest had before (old), that stay
-// beside what it has now (next) when parts of it failed: the pods and objects that
-// the failures name, if each names one that existed; otherwise, since it is unknown
-// what the broken part describes, all that next does not name. A failed pod keeps no
-// object, a failed object no pod.
+// Retain returns the pods and objects of old that stay beside next although parts of the
+// manifest failed: those that the failures name, if each names one that existed;
+// otherwise, since it is unknown what the broken part describes, all that next does not
+// name. A failed pod retains no object, a failed object no pod.
 func Retain(next, old Content, failed []Failed) Content {
 	k := retentionOf(old, failed)
 	pods, objects := next.names()
-	var kept Content
+	var retained Content
 	for _, o := range old.Pods {
 		if name := o.Name(); !pods[name] && (k.allPods || k.pods[name]) {
-			kept.Pods = append(kept.Pods, o)
+			retained.Pods = append(retained.Pods, o)
 		}
 	}
 	for _, o := range old.Objects {
 		if key := o.Key(); !objects[key] && (k.allObjects || k.objects[key]) {
-			kept.Objects = append(kept.Objects, o)
+			retained.Objects = append(retained.Objects, o)
 		}
 	}
-	return kept
+	return retained
 }
 
-// MarkRetained sets KeptRunning on the problems that are the cause of kept (see Keep).
-func MarkRetained(problems []pod.Problem, kept Content, failed []Failed, old Content) {
+// MarkRetained sets LastGoodInUse on the problems because of which retained pods and
+// objects stay (see Retain).
+func MarkRetained(problems []pod.Problem, retained Content, failed []Failed, old Content) {
 	k := retentionOf(old, failed)
 	names := map[string]bool{}
-	for _, p := range kept.Pods {
+	for _, p := range retained.Pods {
 		names[p.Name()] = true
 	}
-	for _, o := range kept.Objects {
+	for _, o := range retained.Objects {
 		names[o.Key().String()] = true
 	}
 	for _, f := range failed {
@@ -112,18 +112,18 @@ func MarkRetained(problems []pod.Problem, kept Content, failed []Failed, old Con
 		case p.Pod == "" && p.Object == "":
 			p.LastGoodInUse = len(names) > 0
 		case p.Object != "":
-			p.LastGoodInUse = names[p.Object] || k.allObjects && len(kept.Objects) > 0
+			p.LastGoodInUse = names[p.Object] || k.allObjects && len(retained.Objects) > 0
 		default:
-			p.LastGoodInUse = names[p.Pod] || k.allPods && len(kept.Pods) > 0
+			p.LastGoodInUse = names[p.Pod] || k.allPods && len(retained.Pods) > 0
 		}
 	}
 }
 
-// retention is what failures of a manifest keep of what it had.
+// retention is what stays of the old content of a manifest when parts of the new one fail.
 type retention struct {
 	pods    map[string]bool
 	objects map[pod.ObjectKey]bool
-	// all that is there, as nobody knows which is meant
+	// all that there is, as nobody knows which is meant
 	allPods, allObjects bool
 }
 

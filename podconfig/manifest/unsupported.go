@@ -9,15 +9,15 @@ import (
 	"podd/internal/pod"
 )
 
-// unsupportedField is a field that is valid Kubernetes and that podd would ignore.
+// unsupportedField is a field that is valid Kubernetes but that podd does not implement.
 // Ignoring it in silence would run another pod than the one that was written,
-// so it is refused: kinds of volume that podd will not have, and what it does not
+// so it is rejected: kinds of volume that podd will not have, and what it does not
 // have yet, until its row goes.
 type unsupportedField struct{ path, message, hint string }
 
 const resourceClaimsHint = "a scheduler allocates resource claims, so they need a cluster (docs/devices.md); remove the field"
 
-// containerFields are the unhonoured fields of a container: where, what to call
+// containerFields are the unsupported fields of a container: where, what to call
 // it, and whether the container uses it; path is relative to the container.
 var containerFields = []struct {
 	path, what string
@@ -26,7 +26,7 @@ var containerFields = []struct {
 	{"resources.claims", "resource claims in a manifest", func(c *v1.Container) bool { return len(c.Resources.Claims) > 0 }},
 }
 
-// unsupportedFields names every field of a defaulted pod that podd would not honour.
+// unsupportedFields returns the fields of a defaulted pod that podd does not support.
 func unsupportedFields(p *v1.Pod) []unsupportedField {
 	var out []unsupportedField
 	refuse := func(path, what, hint string) {

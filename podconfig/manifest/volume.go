@@ -42,7 +42,7 @@ func unsupportedVolume(v *v1.PersistentVolume, text *strictyaml.Decoded) []advic
 	return []advice.Fault{{Line: text.Line(path), Field: path, Message: "podd has no " + kind + " volumes", Hint: volumeAlternative(kind)}}
 }
 
-// objectWarnings are words about an object that can be used.
+// objectWarnings are the warnings about an object that can be used.
 func objectWarnings(o *pod.Object, text *strictyaml.Decoded) []advice.Fault {
 	v := o.Volume
 	if v == nil || v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain {

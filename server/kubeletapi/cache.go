@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// maxCached bounds the answers that a cache keeps, because strangers choose the questions.
+// maxCached bounds the answers that a cache keeps, because unauthenticated clients choose the
+// keys.
 const maxCached = 4096
 
 // cache keeps answers for a while. When many callers ask the same question at once, it is asked

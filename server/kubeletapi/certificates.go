@@ -47,8 +47,8 @@ type Certificate struct {
 	// checking is held while the files are checked. Nobody waits for it: other handshakes use
 	// the certificate in memory.
 	checking sync.Mutex
-	modTime  time.Time       // of certFile; guarded by looking
-	failure  logonce.Failure // why the newest version was not taken up; guarded by looking
+	modTime  time.Time       // of certFile; guarded by checking
+	failure  logonce.Failure // why the newest version was not taken up; guarded by checking
 }
 
 // ConfiguredCertificate reads tlsCertFile and tlsPrivateKeyFile.
@@ -121,7 +121,7 @@ func logOnce(log *slog.Logger, failure *logonce.Failure, message string, err err
 	}
 }
 
-// load reads the files. The caller holds looking, or has not shared c yet.
+// load reads the files. The caller holds checking, or has not shared c yet.
 func (c *Certificate) load() error {
 	info, err := c.stat(c.certFile)
 	if err != nil {
@@ -184,9 +184,9 @@ type Authorities struct {
 	stat func(path string) (os.FileInfo, error)
 
 	pool     atomic.Pointer[x509.CertPool]
-	checking sync.Mutex      // like Certificate.looking
-	modTime  time.Time       // guarded by looking
-	failure  logonce.Failure // why the newest version was not taken up; guarded by looking
+	checking sync.Mutex      // like Certificate.checking
+	modTime  time.Time       // guarded by checking
+	failure  logonce.Failure // why the newest version was not taken up; guarded by checking
 }
 
 // ClientAuthorities reads clientCAFile.

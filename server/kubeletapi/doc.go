@@ -11,8 +11,8 @@
 // how long the apiserver's answers stay valid. Package server owns the content.
 //
 // Reviews of unknown tokens are limited in rate for each address, and in number at a time. A
-// token that the apiserver accepted before has a lane of its own, which strangers cannot use
-// up.
+// token that the apiserver accepted before has a lane of its own, which unauthenticated
+// clients cannot use up.
 //
 // If the apiserver does not answer, the request is refused.
 package kubeletapi

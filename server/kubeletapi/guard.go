@@ -45,8 +45,9 @@ type Config struct {
 	// ClientCAs returns who signs client certificates; nil for nobody.
 	ClientCAs func() *x509.CertPool
 	Reviewer  Reviewer
-	// Admit is called for each admitted request and learns whether it is authenticated. Dismiss
-	// is called for each request refused because its sender is unknown. Either may be nil.
+	// Admit is called for each admitted request and learns whether it is authenticated. Reject
+	// is called for each request rejected because its sender is unauthenticated. Either may be
+	// nil.
 	Admit  func(ctx context.Context, authenticated bool)
 	Reject func(ctx context.Context)
 	Log    *slog.Logger
@@ -148,7 +149,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// rejectUnauthenticated refuses a request from an unknown sender, and ends its connection.
+// rejectUnauthenticated rejects a request from an unauthenticated sender, and ends its connection.
 func (g *Guard) rejectUnauthenticated(w http.ResponseWriter, r *http.Request, code int, text string) {
 	g.cfg.Reject(r.Context())
 	w.Header().Set("Connection", "close")

@@ -35,8 +35,8 @@ const (
 	maxSources = 4096
 	// maxKnown bounds the tokens that podd remembers as accepted.
 	maxKnown = 1024
-	// retryAfter is the value of the Retry-After header, in seconds. unreviewedLogInterval is the least
-	// time between two log messages.
+	// retryAfter is the value of the Retry-After header, in seconds. unreviewedLogInterval is
+	// the least time between two log messages.
 	retryAfter            = "2"
 	unreviewedLogInterval = time.Minute
 )
@@ -56,7 +56,7 @@ type tokens struct {
 	sources      map[netip.Prefix]*source
 	sharedSource *source // shared by addresses beyond maxSources
 	swept        time.Time
-	inFlight     int // reviews of strangers
+	inFlight     int // reviews of unknown tokens
 	refused      int // since the last log message
 	lastLogged   time.Time
 }
@@ -99,11 +99,11 @@ func (g *Guard) userOfToken(ctx context.Context, token, from string) (*user, err
 		})
 	}
 	return t.unknownCache.get(ctx, hash, func(ctx context.Context) (*user, time.Duration, error) {
-		leave, ok := t.acquireReview(from)
+		release, ok := t.acquireReview(from)
 		if !ok {
 			return nil, 0, errTooMany
 		}
-		defer leave()
+		defer release()
 		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 		defer cancel()
 		return g.review(ctx, token, hash)
@@ -141,8 +141,8 @@ func (t *tokens) isKnown(hash tokenHash) bool {
 // accept adds a token to the known ones. The one that has gone unused for longest makes room.
 func (t *tokens) accept(hash tokenHash, u *user, ttl time.Duration) {
 	if !t.isKnown(hash) {
-		// The answer came through the strangers' lane. Put it in the known lane before anybody
-		// asks there.
+		// The answer came through the lane for unknown tokens. Put it in the known lane before
+		// anybody asks there.
 		t.knownCache.put(hash, u, ttl)
 	}
 	t.mu.Lock()
@@ -170,8 +170,8 @@ func (t *tokens) forget(hash tokenHash) {
 	delete(t.lastUsed, hash)
 }
 
-// acquireReview reserves a review for an unknown token from an address. leave releases it.
-func (t *tokens) acquireReview(from string) (leave func(), ok bool) {
+// acquireReview reserves a review for an unknown token from an address. release ends it.
+func (t *tokens) acquireReview(from string) (release func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	address, _ := netip.ParseAddrPort(from)

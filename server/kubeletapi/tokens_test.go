@@ -97,7 +97,7 @@ func TestAnAcceptedTokenIsReviewedAgainWhateverStrangersDo(t *testing.T) {
 		if code := askFrom(h, scraper, "right"); code != 200 {
 			t.Fatalf("its first request: got %d", code)
 		}
-		// Strangers of many addresses, its own among them, hold as many reviews as they can.
+		// Unknown tokens from many addresses, its own among them, hold as many reviews as they can.
 		ctx, stop := context.WithCancel(t.Context())
 		var strangers sync.WaitGroup
 		defer func() { stop(); strangers.Wait() }()
@@ -116,7 +116,7 @@ func TestAnAcceptedTokenIsReviewedAgainWhateverStrangersDo(t *testing.T) {
 				t.Errorf("got %d after %v, want 200 as soon as the apiserver has answered", code, time.Since(asked))
 			}
 		}
-		// What is not accepted any more is a stranger's.
+		// A token that is not accepted any more is unknown.
 		r.mu.Lock()
 		if r.most > maxUnknownReviews+1 || r.most < maxUnknownReviews {
 			t.Errorf("%d reviews were in flight, want at most %d of strangers, and those", r.most, maxUnknownReviews)

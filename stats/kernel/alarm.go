@@ -32,11 +32,11 @@ type watch struct {
 	close     func()
 }
 
-// rearmThreshold is by how much a threshold must have moved before it is set anew: the size of
-// the page cache changes all the time.
+// rearmThreshold is by how much a threshold must have moved before it is set anew: the size
+// of the page cache changes all the time.
 const rearmThreshold = 16 << 20
 
-// pressureTrigger is the trigger: tasks that waited for memory for 150 ms within 2 s.
+// pressureTrigger is the trigger of pressure: tasks that waited for memory for 150 ms within 2 s.
 const pressureTrigger = "some 150000 2000000"
 
 // NewAlarm returns an Alarm that is armed for nothing; the caller closes it.
@@ -50,7 +50,7 @@ func (a *Alarm) C() <-chan struct{} { return a.poke }
 // Arm watches a cgroup, "/" for the machine, and raises the alarm when less than
 // available bytes of its limit are left. It replaces the previous alarm for that cgroup.
 func (a *Alarm) Arm(rel string, available uint64) error {
-	at := uint64(0)
+	threshold := uint64(0)
 	if !a.r.cfg.V2 {
 		m, err := a.r.Memory(rel)
 		if err != nil {
@@ -60,20 +60,20 @@ func (a *Alarm) Arm(rel string, available uint64) error {
 			return errors.New("no limit of memory")
 		}
 		// The working set is the usage without inactive pages of files.
-		at = m.Limit - min(m.Limit, available) + (m.Usage - m.WorkingSet)
-		at -= at % uint64(unix.Getpagesize())
+		threshold = m.Limit - min(m.Limit, available) + (m.Usage - m.WorkingSet)
+		threshold -= threshold % uint64(unix.Getpagesize())
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.armed[rel]
-	if before != nil && max(before.threshold, at)-min(before.threshold, at) < rearmThreshold {
+	if before != nil && max(before.threshold, threshold)-min(before.threshold, threshold) < rearmThreshold {
 		return nil
 	}
 	arm := a.watchUsage
 	if a.r.cfg.V2 {
 		arm = a.watchPressure
 	}
-	next, err := arm(rel, at)
+	next, err := arm(rel, threshold)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (a *Alarm) dir(rel string) string {
 }
 
 // watchUsage registers an eventfd for a crossing of the usage.
-func (a *Alarm) watchUsage(rel string, at uint64) (*watch, error) {
+func (a *Alarm) watchUsage(rel string, threshold uint64) (*watch, error) {
 	dir := a.dir(rel)
 	watched, err := os.Open(dir + "/memory.usage_in_bytes")
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *Alarm) watchUsage(rel string, at uint64) (*watch, error) {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
 	events := os.NewFile(uintptr(fd), "eventfd")
-	line := strconv.Itoa(fd) + " " + strconv.Itoa(int(watched.Fd())) + " " + strconv.FormatUint(at, 10)
+	line := strconv.Itoa(fd) + " " + strconv.Itoa(int(watched.Fd())) + " " + strconv.FormatUint(threshold, 10)
 	if err := os.WriteFile(dir+"/cgroup.event_control", []byte(line), 0); err != nil {
 		_ = events.Close()
 		return nil, err
@@ -132,12 +132,12 @@ func (a *Alarm) watchUsage(rel string, at uint64) (*watch, error) {
 			a.notify()
 		}
 	}()
-	return &watch{threshold: at, close: func() { _ = events.Close() }}, nil
+	return &watch{threshold: threshold, close: func() { _ = events.Close() }}, nil
 }
 
-// watchPressure sets a trigger of pressure. The kernel reports it by POLLPRI, which Go's poller does
-// not wait for. An epoll instance of its own waits for POLLPRI, and the poller waits for that
-// instance.
+// watchPressure sets a trigger of pressure. The kernel reports it by POLLPRI, which Go's
+// poller does not wait for. An epoll instance of its own waits for POLLPRI, and the poller
+// waits for that instance.
 func (a *Alarm) watchPressure(rel string, _ uint64) (*watch, error) {
 	name := a.r.cfg.Proc + "/pressure/memory"
 	if rel != "/" {

@@ -135,8 +135,8 @@ func (r *Reader) Memory(rel string) (Memory, error) {
 	return *m, in.err
 }
 
-// cgroupDirs is a cgroup's directory in each hierarchy; "" in one where it is not. On v2 it is
-// unified alone.
+// cgroupDirs are a cgroup's directories, one in each hierarchy; "" in one where it is not. On
+// v2 there is unified alone.
 type cgroupDirs struct {
 	root                                       bool
 	unified, cpu, cpuacct, memory, pids, blkio string

@@ -25,7 +25,7 @@ const maxFile = 1 << 20
 type file struct {
 	buf  []byte
 	path []byte
-	// pids and names are of Reader.open.
+	// pids and names are of Reader.countOpenFiles.
 	pids  []int
 	names []string
 }
@@ -119,7 +119,7 @@ func pairs(text []byte, found func(name []byte, n uint64)) {
 }
 
 // reads collects the first error of several reads, and whether a file was missing.
-// Whoever makes one calls leave at the end.
+// Whoever makes one calls close at the end.
 type reads struct {
 	*file
 	dir    string
@@ -146,8 +146,8 @@ func (r *reads) enter() error {
 	return r.openErr
 }
 
-// checkReplaced fails the reading if a file of the directory was missing and another directory
-// has that name by now: nothing that was read counts then.
+// checkReplaced fails the reading if a file of the directory was missing and another
+// directory has that name by now: nothing that was read counts then.
 func (r *reads) checkReplaced() {
 	if r.currentDir != nil && r.missed && r.err == nil && r.replaced() {
 		r.err = ErrGone

@@ -25,8 +25,8 @@ const (
 	maxDirs = 16384
 )
 
-// fileCache are the files of cgroups that stay open between readings: to open and close one
-// costs five times as much as to read it. A read of a kernel file always returns the
+// fileCache keeps files of cgroups open between readings: to open and close one costs five
+// times as much as to read it. A read of a kernel file always returns the
 // present state, and fails once the cgroup was removed. Numbers of a removed cgroup are
 // therefore never taken for those of a new one with its name. Settings are not read again
 // until a file of their directory has been written.
@@ -40,8 +40,8 @@ type fileCache struct {
 	dirs    int                 // of them
 }
 
-// newFileCache keeps nothing open unless all hierarchies are the kernel's: removed files of other
-// file systems can still be read.
+// newFileCache returns a cache that keeps nothing open unless all hierarchies are the
+// kernel's: removed files of other file systems can still be read.
 func newFileCache(mounts map[string]string) *fileCache {
 	k := &fileCache{handles: map[string]*handles{}, fds: map[int]struct{}{}}
 	for _, mount := range mounts {
@@ -61,7 +61,7 @@ func newFileCache(mounts map[string]string) *fileCache {
 	return k
 }
 
-// acquire returns the handles of a cgroup, for the caller alone until it gives them back;
+// acquire returns the handles of a cgroup, for the caller alone until it releases them;
 // nothing is open if there are none, or somebody else has them.
 func (k *fileCache) acquire(rel string) *handles {
 	k.mu.Lock()
@@ -82,7 +82,7 @@ func (k *fileCache) acquire(rel string) *handles {
 	return h
 }
 
-// release keeps handles for the next take.
+// release caches handles for the next acquire.
 func (k *fileCache) release(rel string, h *handles) {
 	h.used = true
 	for _, d := range h.dirs {
@@ -169,7 +169,7 @@ func (k *fileCache) has(name string) bool {
 
 // handles are the open directories of a cgroup, one in each hierarchy, and files in them.
 type handles struct {
-	cache *fileCache // has them stay open between readings; nil to have them closed by leave
+	cache *fileCache // has them stay open between readings; nil to have them closed by reads.close
 	dirs  []*openDir
 	used  bool // since the last sweep
 }

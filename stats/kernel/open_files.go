@@ -13,8 +13,8 @@ import (
 // may open any number of them.
 const maxLinks = 1 << 16
 
-// countOpenFiles counts what the processes named in the text of cgroup.procs have open, and reads the
-// limit of the first. A process that ends meanwhile counts for what was seen of it.
+// countOpenFiles counts what the processes named in the text of cgroup.procs have open, and
+// reads the limit of the first. A process that ends meanwhile counts for what was seen of it.
 func (r *Reader) countOpenFiles(f *file, members []byte, s *Sample) {
 	f.pids = f.pids[:0]
 	for line := range bytes.FieldsSeq(members) {
@@ -46,8 +46,8 @@ func (r *Reader) maxOpenFiles(f *file, pid int) int64 {
 	return parseMaxOpenFiles(limits)
 }
 
-// countOpenFilesOf adds what one process has open. It reads only the names that the kernel gives the
-// files: a look at a file may hang with the server of its file system.
+// countOpenFilesOf adds what one process has open. It reads only the names that the kernel
+// gives the files: a look at a file may hang with the server of its file system.
 func (r *Reader) countOpenFilesOf(f *file, pid int, s *Sample, links *int) {
 	dir, err := unix.Open(r.cfg.Proc+"/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

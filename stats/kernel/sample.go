@@ -15,14 +15,14 @@ type Sample struct {
 	// CPU and Memory are nil without their controllers.
 	CPU    *CPU
 	Memory *Memory
-	// Processes are those of the cgroup itself, without the ones below it; First is one
+	// Processes are those of the cgroup itself, without the ones below it; FirstPID is one
 	// of them, 0 for none.
 	Processes uint64
 	FirstPID  int
 	// Threads are also those of cgroups below; ThreadsMax is 0 for no limit.
 	Threads, ThreadsMax uint64
 	// OpenFiles and OpenSockets, which are files, too, are counted as Processes are.
-	// MaxOpenFiles is the soft limit of First: -1 for none, 0 if unknown.
+	// MaxOpenFiles is the soft limit of FirstPID: -1 for none, 0 if unknown.
 	OpenFiles, OpenSockets uint64
 	MaxOpenFiles           int64
 	// Devices are what was read and written, sorted by device.

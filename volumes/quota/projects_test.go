@@ -18,7 +18,7 @@ type fileSystem struct {
 	mu      sync.Mutex
 	of      map[string]attributes
 	counts  map[uint32]projectUsage
-	fails   error // of count
+	fails   error // of usage
 	asked   int
 	refuses error // of setProject
 }

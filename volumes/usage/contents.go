@@ -22,9 +22,9 @@ func volumeLabel(v *v1.Volume) string   { return "volume " + v.Name }
 func logsLabel(container string) string { return "logs of container " + container }
 func layerLabel(id string) string       { return "writable layer of container " + id }
 
-// content is one thing that a pod has on the node's disks. Only the list of them (lasting
-// and containerContents) says what counts as a pod's ephemeral storage: limits and statistics are
-// both computed from it.
+// content is one thing that a pod has on the node's disks. Only the list of them
+// (persistentContents and containerContents) says what counts as a pod's ephemeral storage:
+// limits and statistics are both computed from it.
 type content struct {
 	label string // for readings and the log; unique in the pod
 	// volume and container say what it belongs to; both empty for the pod itself.
@@ -36,9 +36,9 @@ type content struct {
 	read func(ctx context.Context) (measurement, time.Duration, error)
 }
 
-// persistentContents are the contents that a pod has whether or not its containers run: the files that
-// podd makes for it, those that podd makes for each container, which remain after the
-// container has exited, and its volumes.
+// persistentContents are the contents that a pod has whether or not its containers run: the
+// files that podd makes for it, those that podd makes for each container, which remain after
+// the container has exited, and its volumes.
 func (m *Meter) persistentContents(p *v1.Pod) []content {
 	all := []content{m.filesContent(podFilesLabel, "", func() (Amount, error) {
 		defer m.observeDuration("du", time.Now()) // upstream measures the hosts file so
@@ -75,9 +75,9 @@ func (m *Meter) containerContents(p *v1.Pod, c v1.ContainerStatus) []content {
 
 // filesContent are small files on the file system of the pods' directories, unless a container
 // makes them large.
-func (m *Meter) filesContent(what, container string, size func() (Amount, error)) content {
+func (m *Meter) filesContent(label, container string, size func() (Amount, error)) content {
 	return content{
-		label: what, container: container,
+		label: label, container: container,
 		measure: func(context.Context, int64) (Amount, error) { return size() },
 		read: func(context.Context) (measurement, time.Duration, error) {
 			used, err := size()
@@ -86,7 +86,7 @@ func (m *Meter) filesContent(what, container string, size func() (Amount, error)
 	}
 }
 
-// volumeContent is a volume of any kind. Call its used only for an ephemeral volume.
+// volumeContent is a volume of any kind. Call its measure only for an ephemeral volume.
 func (m *Meter) volumeContent(p *v1.Pod, v *v1.Volume) content {
 	return content{
 		label: volumeLabel(v), volume: v.Name,
@@ -101,7 +101,7 @@ func (m *Meter) volumeContent(p *v1.Pod, v *v1.Volume) content {
 	}
 }
 
-// ignoreIncomplete accepts a cut count for statistics, which have no better one.
+// ignoreIncomplete accepts an incomplete count for statistics, which have no better one.
 func ignoreIncomplete(err error) error {
 	if errors.Is(err, errIncomplete) {
 		return nil

@@ -26,7 +26,7 @@
 // exceeds its limit, since what is not counted would be free.
 //
 // An emptyDir of a pod in a user namespace is not walked if its file system has a
-// project quota for it (package quota, Config.Counted), which also includes files that
+// project quota for it (package quota, Config.QuotaUsage), which also includes files that
 // are deleted but still open. Pods outside of user namespaces could manipulate that
 // count.
 //

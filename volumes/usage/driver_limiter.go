@@ -8,20 +8,20 @@ import (
 // parallelDriverCalls is the number of volumes that one CSI driver is asked about at a time.
 const parallelDriverCalls = 8
 
-// driverLimiter bounds the questions to each driver, so that a slow driver delays only its own
+// driverLimiter bounds the calls to each driver, so that a slow driver delays only its own
 // volumes. Its zero value is ready.
 type driverLimiter struct {
 	mu      sync.Mutex // guards what follows
 	drivers map[string]*driverSlots
 }
 
-// driverSlots is a driver that somebody asks, or waits to ask.
+// driverSlots are the slots of a driver that somebody asks, or waits to ask.
 type driverSlots struct {
 	slots chan struct{}
-	users int // guarded by asking.mu
+	users int // guarded by driverLimiter.mu
 }
 
-// acquire waits for a place among the callers that ask a driver, in the order in which they
+// acquire waits for a slot of a driver. Callers get the slots in the order in which they
 // came. If ctx ends first, the error is ctx's cause. For "" it does not wait.
 func (a *driverLimiter) acquire(ctx context.Context, driver string) (leave func(), err error) {
 	if driver == "" {

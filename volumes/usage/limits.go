@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// measurePeriod is the least time between two measurements of a part, upstream's
+	// measurePeriod is the least time between two measurements of a content, upstream's
 	// evictionMonitoringPeriod (pkg/kubelet/kubelet.go).
 	measurePeriod = 10 * time.Second
 	// evictionGrace is the grace period of the containers, upstream's
@@ -27,8 +27,8 @@ type storageLimit struct {
 	// signal is the eviction signal in the kubelet's metrics, message the kubelet's
 	// eviction message.
 	signal, message    string
-	appliesTo          func(*watchedContent) bool // whether a part counts towards the limit
-	includesContainers bool                       // whether parts of running containers do
+	appliesTo          func(*watchedContent) bool // whether a content counts towards the limit
+	includesContainers bool                       // whether contents of running containers do
 }
 
 // limitsOf returns the pod's limits in the order in which upstream checks them
@@ -59,8 +59,8 @@ func limitsOf(p *v1.Pod) []storageLimit {
 		if q := c.Resources.Limits.StorageEphemeral(); !q.IsZero() && (kind == pod.RegularContainer || kind == pod.SidecarContainer) {
 			all = append(all, storageLimit{
 				q.Value(), "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()),
-				func(part *watchedContent) bool {
-					return part.container == c.Name && (part.layer == nil || !part.layer.onImageFS)
+				func(w *watchedContent) bool {
+					return w.container == c.Name && (w.layer == nil || !w.layer.onImageFS)
 				}, true,
 			})
 		}

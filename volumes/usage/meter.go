@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// pauseFactor: a measurement that took t is not repeated within share·t.
+	// pauseFactor: a measurement that took t is not repeated within pauseFactor·t.
 	pauseFactor = 50
 	// parallelMeasurements bounds the measurements in progress. One that takes longer than
 	// longMeasurement gives its slot back, so that it does not delay others.
@@ -173,8 +173,8 @@ func (l *layer) measure(ctx context.Context, enough int64) (Amount, error) {
 	return l.meter.size(ctx, l.info.Dir, enough)
 }
 
-// runningContainers returns the statuses of the pod's running containers. As in the kubelet, only
-// their layers and logs count.
+// runningContainers returns the statuses of the pod's running containers. As in the
+// kubelet, only their layers and logs count.
 func runningContainers(p *v1.Pod) []v1.ContainerStatus {
 	if p == nil {
 		return nil

@@ -41,8 +41,8 @@ func newDurations() *prometheus.HistogramVec {
 	}, []string{"metric_source"})
 }
 
-// observeDuration records how long a measurement that began then has taken, whether it succeeded or
-// not. The time spent waiting for a slot does not count.
+// observeDuration records how long a measurement that began then has taken, whether it succeeded
+// or not. The time spent waiting for a slot does not count.
 func (m *Meter) observeDuration(source string, began time.Time) {
 	m.durations.WithLabelValues(source).Observe(time.Since(began).Seconds())
 }

@@ -31,7 +31,7 @@ type source struct {
 	read func(ctx context.Context) (f measurement, took time.Duration, err error)
 }
 
-// measurement are the result of a reading: usage, and the condition of a volume if its driver
+// measurement is the result of a reading: usage, and the condition of a volume if its driver
 // reports that.
 type measurement struct {
 	stats.FsStats
@@ -41,16 +41,17 @@ type measurement struct {
 // reading is the last result of a source. Guarded by Meter.mu.
 type reading struct {
 	inProgress    chan struct{} // closed at the end of the read in progress; nil for none
-	statsExpiry   time.Time     // when the result expires
-	rankingExpiry time.Time     // when it expires for a choice
+	statsExpiry   time.Time     // when the result expires for statistics
+	rankingExpiry time.Time     // when it expires for the ranking of pods (eviction)
 	lastRequest   time.Time     // the last request
 	latest        *measurement
 	lastErr       string
 }
 
 // purpose is the use of readings. For statistics, a reading stays valid as long as
-// configured, and nobody waits longer than readWait. For a choice between pods, it stays
-// valid for a period, and the caller waits for all readings, including those in progress.
+// configured, and nobody waits longer than readWait. For a ranking of pods, it stays
+// valid for measurePeriod, and the caller waits for all readings, including those in
+// progress.
 type purpose bool
 
 const (
@@ -88,7 +89,7 @@ wait:
 }
 
 // startReads starts the reads that are due, except those in progress, and returns channels
-// that are closed at their ends. Only for a choice does it return the channels of reads
+// that are closed at their ends. Only for a ranking does it return the channels of reads
 // that were already in progress.
 func (m *Meter) startReads(ctx context.Context, all []source, why purpose) (begun []chan struct{}) {
 	m.mu.Lock()

@@ -30,14 +30,14 @@ func (m *Meter) FS(path string) (stats.FsStats, error) {
 }
 
 // Pods returns the storage statistics of pods, in their order: their volumes, and the
-// writable layers and logs of their running containers. A fresh reading (Config.Fresh) is
-// reused. It waits a second at most, even if a mount hangs: a reading that is not done by
+// writable layers and logs of their running containers. A fresh reading (Config.StatsPeriod)
+// is reused. It waits a second at most, even if a mount hangs: a reading that is not done by
 // then has its previous value, if any, and a later call returns the new one.
 func (m *Meter) Pods(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
 	return m.pods(ctx, pods, forStatistics)
 }
 
-// Measure is Pods for a caller that must choose between pods: it measures what was not
+// Measure is Pods for a caller that must rank pods: it measures what was not
 // measured within the last ten seconds, and waits until that is done or ctx ends.
 func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) []stats.PodStats {
 	return m.pods(ctx, pods, forRanking)
@@ -123,9 +123,9 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 }
 
 // Runtime returns the result of measure, which says what the container runtime keeps on its
-// disk, and the time of that measurement. A fresh reading (Config.Fresh) is reused. Like
-// Pods it waits a second at most, and measures one at a time; known is false until there is
-// a reading. measure may hang.
+// disk, and the time of that measurement. A fresh reading (Config.StatsPeriod) is
+// reused. Like Pods it waits a second at most, and measures one at a time; known is false
+// until there is a reading. measure may hang.
 func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amount, error)) (used Amount, at time.Time, known bool) {
 	key := key{label: "what the container runtime keeps"}
 	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f measurement, took time.Duration, err error) {

@@ -17,8 +17,8 @@ func podStats(p *v1.Pod, known map[key]measurement) stats.PodStats {
 	if p.Status.StartTime != nil {
 		out.StartTime = *p.Status.StartTime
 	}
-	of := func(what string) *stats.FsStats {
-		if f, ok := known[key{p.UID, what}]; ok {
+	of := func(label string) *stats.FsStats {
+		if f, ok := known[key{p.UID, label}]; ok {
 			return &f.FsStats
 		}
 		return nil

@@ -45,7 +45,7 @@ type walk struct {
 	enough      int64   // bytes
 	deferred    []*dirPath
 	maxDeferred int
-	incomplete  bool // a directory was neither counted nor shelved
+	incomplete  bool // a directory was neither counted nor deferred
 }
 
 // dirPath is the path to a directory.
@@ -62,8 +62,8 @@ func treeSize(ctx context.Context, dir string, enough int64) (Amount, error) {
 	return treeSizeWithin(ctx, dir, enough, maxDeferred)
 }
 
-// treeSizeWithin is treeSize with room for shelves waiting directories at a time.
-func treeSizeWithin(ctx context.Context, dir string, enough int64, shelves int) (Amount, error) {
+// treeSizeWithin is treeSize with room for that many deferred directories at a time.
+func treeSizeWithin(ctx context.Context, dir string, enough int64, room int) (Amount, error) {
 	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return Amount{}, nil
@@ -77,7 +77,7 @@ func treeSizeWithin(ctx context.Context, dir string, enough int64, shelves int) 
 	if err := unix.Fstat(root, &st); err != nil {
 		return Amount{}, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough, maxDeferred: shelves}
+	w := &walk{root: root, dev: st.Dev, used: Amount{Bytes: st.Blocks * 512, Inodes: 1}, enough: enough, maxDeferred: room}
 	err = w.directory(ctx, f, nil, 0)
 	for err == nil && len(w.deferred) > 0 {
 		last := len(w.deferred) - 1
@@ -158,7 +158,7 @@ func (w *walk) entry(ctx context.Context, dir *os.File, name string, at *dirPath
 	return w.directory(ctx, f, here, depth+1)
 }
 
-// walkDeferred adds the entries of a directory that was shelved as too deep.
+// walkDeferred adds the entries of a directory that was deferred as too deep.
 func (w *walk) walkDeferred(ctx context.Context, at *dirPath) error {
 	var names []string
 	for b := at; b != nil; b = b.parent {

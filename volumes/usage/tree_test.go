@@ -190,9 +190,9 @@ func TestAWalkEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestATreeThatIsCutSaysSo: with more directories at the depth than are shelved.
+// TestATreeThatIsCutSaysSo: with more directories at the depth than are deferred.
 func TestATreeThatIsCutSaysSo(t *testing.T) {
-	const shelves = 50
+	const room = 50
 	dir := t.TempDir()
 	at, err := os.OpenRoot(dir)
 	if err != nil {
@@ -208,21 +208,21 @@ func TestATreeThatIsCutSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer low.Close()
-	for i := range shelves {
+	for i := range room {
 		if err := low.Mkdir(strconv.Itoa(i), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if used, err := treeSizeWithin(t.Context(), dir, unbounded, shelves); err != nil || used.Inodes != 1+maxDepth+shelves {
+	if used, err := treeSizeWithin(t.Context(), dir, unbounded, room); err != nil || used.Inodes != 1+maxDepth+room {
 		t.Errorf("as many as can be counted: got %+v, %v", used, err)
 	}
 	if err := low.Mkdir("more", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := treeSizeWithin(t.Context(), dir, unbounded, shelves); !errors.Is(err, errIncomplete) {
+	if _, err := treeSizeWithin(t.Context(), dir, unbounded, room); !errors.Is(err, errIncomplete) {
 		t.Errorf("one more: got %v, want %v", err, errIncomplete)
 	}
-	if _, err := treeSizeWithin(t.Context(), dir, 1, shelves); err != nil {
+	if _, err := treeSizeWithin(t.Context(), dir, 1, room); err != nil {
 		t.Errorf("one more, and the limit is exceeded before: got %v", err)
 	}
 }

@@ -44,17 +44,18 @@ func newWatch(m *Meter, p *v1.Pod) *watch {
 	return w
 }
 
-// add starts measuring a part from then on, if the part counts towards a limit.
-func (w *watch) add(p *watchedContent, from time.Time) bool {
-	p.measureAt = from
-	counts := slices.ContainsFunc(w.limits, func(b storageLimit) bool { return b.appliesTo(p) })
+// add starts measuring a content from then on, if it counts towards a limit.
+func (w *watch) add(c *watchedContent, from time.Time) bool {
+	c.measureAt = from
+	counts := slices.ContainsFunc(w.limits, func(b storageLimit) bool { return b.appliesTo(c) })
 	if counts {
-		w.contents = append(w.contents, p)
+		w.contents = append(w.contents, c)
 	}
 	return counts
 }
 
-// refreshContainers replaces the containers' parts with those of the containers that run now.
+// refreshContainers replaces the contents of containers with those of the containers
+// that run now.
 func (w *watch) refreshContainers() {
 	now := time.Now()
 	w.refreshAt = now.Add(measurePeriod)
@@ -64,56 +65,56 @@ func (w *watch) refreshContainers() {
 			current = append(current, &watchedContent{content: found})
 		}
 	}
-	known := func(in []*watchedContent, p *watchedContent) bool {
-		return slices.ContainsFunc(in, func(other *watchedContent) bool { return other.label == p.label })
+	known := func(in []*watchedContent, c *watchedContent) bool {
+		return slices.ContainsFunc(in, func(other *watchedContent) bool { return other.label == c.label })
 	}
-	w.contents = slices.DeleteFunc(w.contents, func(p *watchedContent) bool { return !p.persistent && !known(current, p) })
-	for _, p := range current {
-		if !known(w.contents, p) {
-			w.add(p, now)
+	w.contents = slices.DeleteFunc(w.contents, func(c *watchedContent) bool { return !c.persistent && !known(current, c) })
+	for _, c := range current {
+		if !known(w.contents, c) {
+			w.add(c, now)
 		}
 	}
 }
 
-// next returns the part that is measured next, and when; nil means follow.
+// next returns the content that is measured next, and when; nil means refreshContainers.
 func (w *watch) next() (due *watchedContent, at time.Time) {
 	at = w.refreshAt
-	for _, p := range w.contents {
-		if at.IsZero() || p.measureAt.Before(at) {
-			due, at = p, p.measureAt
+	for _, c := range w.contents {
+		if at.IsZero() || c.measureAt.Before(at) {
+			due, at = c, c.measureAt
 		}
 	}
 	return due, at
 }
 
-// measure measures a part. If that fails, the last measurement stays.
-func (w *watch) measure(ctx context.Context, p *watchedContent) {
+// measure measures a content. If that fails, the last measurement stays.
+func (w *watch) measure(ctx context.Context, c *watchedContent) {
 	var used Amount
-	enough := w.headroom(p)
+	enough := w.headroom(c)
 	took, err := w.meter.withSlot(ctx, func() (err error) {
-		used, err = p.measure(ctx, enough)
+		used, err = c.measure(ctx, enough)
 		return err
 	})
-	switch cut := errors.Is(err, errIncomplete); {
-	case err == nil, cut:
-		p.bytes, p.incomplete, p.lastErr = used.Bytes, cut, ""
-	case ctx.Err() == nil && err.Error() != p.lastErr:
-		p.lastErr = err.Error()
+	switch incomplete := errors.Is(err, errIncomplete); {
+	case err == nil, incomplete:
+		c.bytes, c.incomplete, c.lastErr = used.Bytes, incomplete, ""
+	case ctx.Err() == nil && err.Error() != c.lastErr:
+		c.lastErr = err.Error()
 		w.meter.cfg.Log.Warn("cannot measure storage of a pod: its limit is not enforced until that succeeds",
-			"pod", w.pod.Namespace+"/"+w.pod.Name, "uid", w.pod.UID, "what", p.label, "error", err)
+			"pod", w.pod.Namespace+"/"+w.pod.Name, "uid", w.pod.UID, "what", c.label, "error", err)
 	}
-	p.measureAt = time.Now().Add(max(measurePeriod, pauseFactor*took))
+	c.measureAt = time.Now().Add(max(measurePeriod, pauseFactor*took))
 }
 
-// headroom returns how many bytes a part may use before a limit is exceeded.
-func (w *watch) headroom(p *watchedContent) int64 {
+// headroom returns how many bytes a content may use before a limit is exceeded.
+func (w *watch) headroom(c *watchedContent) int64 {
 	least := int64(-1)
 	for i := range w.limits {
 		b := &w.limits[i]
-		if !b.appliesTo(p) {
+		if !b.appliesTo(c) {
 			continue
 		}
-		if left := max(0, b.bytes-w.sum(b)+p.bytes); least < 0 || left < least {
+		if left := max(0, b.bytes-w.sum(b)+c.bytes); least < 0 || left < least {
 			least = left
 		}
 	}
@@ -121,15 +122,15 @@ func (w *watch) headroom(p *watchedContent) int64 {
 }
 
 func (w *watch) sum(b *storageLimit) (bytes int64) {
-	for _, p := range w.contents {
-		if b.appliesTo(p) {
-			bytes += p.bytes
+	for _, c := range w.contents {
+		if b.appliesTo(c) {
+			bytes += c.bytes
 		}
 	}
 	return bytes
 }
 
-// exceeded returns a limit that the pod exceeds. A cut count exceeds any limit: otherwise
+// exceeded returns a limit that the pod exceeds. An incomplete count exceeds any limit: otherwise
 // what cannot be counted would be free.
 func (w *watch) exceeded() *storageLimit {
 	for i := range w.limits {
@@ -137,10 +138,10 @@ func (w *watch) exceeded() *storageLimit {
 		if w.sum(b) > b.bytes {
 			return b
 		}
-		for _, p := range w.contents {
-			if p.incomplete && b.appliesTo(p) {
+		for _, c := range w.contents {
+			if c.incomplete && b.appliesTo(c) {
 				uncounted := *b
-				uncounted.message += fmt.Sprintf("The %s cannot be counted: more than %d directories are nested deeper than %d. ", p.label, maxDeferred, maxDepth)
+				uncounted.message += fmt.Sprintf("The %s cannot be counted: more than %d directories are nested deeper than %d. ", c.label, maxDeferred, maxDepth)
 				return &uncounted
 			}
 		}

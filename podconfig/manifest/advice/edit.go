@@ -11,11 +11,11 @@ import (
 // Edit is a change of one line of a text. The hint of a fault is worded from it, so that
 // following the hint is what the tests do with the edit.
 type Edit struct {
-	// line is that within the chunk, and column that from which old is searched, in bytes;
-	// both are from 1, and column is 0 for a line as a whole.
+	// Line is that within the chunk, and Column that from which Old is searched, in bytes;
+	// both are from 1, and Column is 0 for a line as a whole.
 	Line, Column int
 	Old, New     string
-	// hintFormat are the hint, with %s for new.
+	// hintFormat is the hint, with %s for New.
 	hintFormat string
 }
 
@@ -83,7 +83,7 @@ func (m suggestion) edit(n *yaml.Node) Edit {
 	return replace(n, m.value, m.format)
 }
 
-// didYouMean asks whether a name was meant; the zero meant for none.
+// didYouMean asks whether a name was meant; the zero suggestion for none.
 func didYouMean(name string) suggestion {
 	if name == "" {
 		return suggestion{}

@@ -8,8 +8,8 @@ type Fault struct {
 	Line          int
 	Field         string
 	Message, Hint string
-	// MaskedMessage and MaskedHint replace them if the text may be confidential; "" if they
-	// show nothing of it.
+	// MaskedMessage and MaskedHint replace Message and Hint if the text may be confidential;
+	// "" if those show no value.
 	MaskedMessage, MaskedHint string
 	// OtherLine is another line that the message refers to; 0 for none.
 	OtherLine int

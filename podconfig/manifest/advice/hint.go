@@ -113,7 +113,7 @@ func suggestEntry(value, path string) (m suggestion, hint string) {
 	return m, ""
 }
 
-// suggestQuantity recognises the usual mistakes in a quantity; the zero meant for others.
+// suggestQuantity recognises the usual mistakes in a quantity; the zero value for others.
 func suggestQuantity(s string) suggestion {
 	number := strings.TrimRightFunc(s, func(r rune) bool { return unicode.IsLetter(r) || r == ' ' })
 	unit := strings.TrimSpace(s[len(number):])

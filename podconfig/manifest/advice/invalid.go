@@ -69,7 +69,7 @@ func validationMessage(e *field.Error) string {
 	}
 	if text := badValueText(e); text != "" && e.Type == field.ErrorTypeNotSupported {
 		if short.BadValue = Shorten(text); len(e.Detail) > 500 {
-			short.Detail = "" // of a list that long advise names the nearest
+			short.Detail = "" // of a list that long validationHint names the nearest
 		}
 		return short.ErrorBody()
 	}
@@ -123,7 +123,7 @@ func redact(f Fault) Fault {
 	return f
 }
 
-// objectHint adds a remedy to an apiserver's verdict on an object; "" where
+// objectHint adds a remedy to an apiserver's error about an object; "" where
 // that says it all.
 func objectHint(e *field.Error, kind string) string {
 	key, value, inValues := strings.Cut(strings.TrimSuffix(e.Field, "]"), "[")

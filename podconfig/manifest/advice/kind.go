@@ -64,7 +64,7 @@ func plural(kind string) string {
 	return kind + "s"
 }
 
-// IgnoredKind is the word about a document of such a kind; nil for any other.
+// IgnoredKind is the fault of a document of an ignored kind; nil for any other.
 func IgnoredKind(n *yaml.Node) *Fault {
 	h := HeaderOf(n)
 	if h.Kind == nil {

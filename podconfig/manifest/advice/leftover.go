@@ -32,21 +32,21 @@ type Leftover struct {
 
 // addLine records a line that has it; the first one is reported, preferably one whose
 // syntax it changes.
-func (l *Leftover) addLine(line int, spoils bool, message, hint string) {
-	if l.fault.Line == 0 || spoils && !l.breaksSyntax {
+func (l *Leftover) addLine(line int, breaks bool, message, hint string) {
+	if l.fault.Line == 0 || breaks && !l.breaksSyntax {
 		l.fault = Fault{Line: line, Message: message, Hint: hint}
 		if l.plain != "" {
 			l.fault.MaskedMessage, l.fault.MaskedHint = l.plain, hint
 		}
 	}
-	l.lines[line] = spoils
-	l.breaksSyntax = l.breaksSyntax || spoils
+	l.lines[line] = breaks
+	l.breaksSyntax = l.breaksSyntax || breaks
 }
 
 // causes says that a fault is only its consequence.
 func (l *Leftover) causes(f Fault) bool {
-	spoils, has := l.lines[f.Line]
-	return f.syntax && l.breaksSyntax || spoils ||
+	breaks, has := l.lines[f.Line]
+	return f.syntax && l.breaksSyntax || breaks ||
 		has && slices.ContainsFunc(l.signs, func(sign string) bool { return strings.Contains(f.Message, sign) })
 }
 
@@ -138,8 +138,7 @@ func breaksSyntax(line string) bool {
 	return false
 }
 
-// ReplaceCaused replaces the faults that are the consequence of a leftover by one about the
-// leftover.
+// ReplaceCaused replaces faults that a leftover causes by one fault about the leftover.
 func ReplaceCaused(found []*Leftover, faults []Fault) []Fault {
 	var causes []Fault
 	faults = slices.DeleteFunc(faults, func(f Fault) bool {

@@ -128,8 +128,8 @@ func (u *unknownField) fallbackHint(known *strictyaml.Fields) string {
 	if strings.Contains(u.name, "{{") {
 		return "a template placeholder is left in the file; fill it in first"
 	}
-	if home := u.owner(); home != "" {
-		return fmt.Sprintf("%q is a field of %s; is the indentation right?", cmp.Or(aliases[u.name], u.name), home)
+	if owner := u.owner(); owner != "" {
+		return fmt.Sprintf("%q is a field of %s; is the indentation right?", cmp.Or(aliases[u.name], u.name), owner)
 	}
 	const few = 14
 	switch {
@@ -151,11 +151,11 @@ func (u *unknownField) like(names []string) string {
 
 // owner is the object that has a field of the name, "" for none.
 func (u *unknownField) owner() string {
-	home := fieldOwner(cmp.Or(aliases[u.name], u.name), withoutIndexes(u.ObjectPath))
-	if u.kind != "Pod" && !strings.HasPrefix(home, "metadata") {
+	owner := fieldOwner(cmp.Or(aliases[u.name], u.name), withoutIndexes(u.ObjectPath))
+	if u.kind != "Pod" && !strings.HasPrefix(owner, "metadata") {
 		return ""
 	}
-	return home
+	return owner
 }
 
 // referenceName is the field that names an object where people write one of those

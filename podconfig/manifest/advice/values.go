@@ -14,9 +14,9 @@ import (
 	"podd/internal/pod"
 )
 
-// valueWarnings are doubts about values that Kubernetes takes and that nobody means:
-// units of another resource, paths that lead nowhere, names that no image and no
-// capability can have.
+// valueWarnings are about values that Kubernetes accepts and that are almost certainly a
+// mistake: units of another resource, relative paths, impossible names of images and
+// capabilities.
 func valueWarnings(p *v1.Pod) []warning {
 	var out, deadPorts []warning
 	dead := map[string]pod.UnreachableHostPort{}

@@ -14,17 +14,17 @@ import (
 	"podd/internal/suggest"
 )
 
-// warning is something that is valid, that podd does as written, and that is probably
-// not what its author meant.
+// warning is about something valid that podd does as written and that its author
+// probably did not mean.
 type warning struct {
 	path, message, hint string
 	// suggestion is the value that hint proposes, if it does.
 	suggestion suggestion
-	// newName is the name that it proposes for the field itself.
+	// newName is the name that hint proposes for the field itself.
 	newName suggestion
 }
 
-// Warnings are the warnings about a valid pod; dropped are the fields of its metadata
+// Warnings returns the warnings about a valid pod; dropped are the fields of its metadata
 // that podd drops.
 func Warnings(p *v1.Pod, dropped []string, text *strictyaml.Decoded) []Fault {
 	var out []Fault
@@ -35,7 +35,7 @@ func Warnings(p *v1.Pod, dropped []string, text *strictyaml.Decoded) []Fault {
 	return out
 }
 
-// podWarnings are those about a valid pod.
+// podWarnings returns those about its spec and annotations.
 func podWarnings(p *v1.Pod) []warning {
 	out := append(annotationWarnings(p), valueWarnings(p)...)
 	out = append(out, itemWarnings(p)...)
