@@ -25,7 +25,7 @@ kubeadm_images=$$(hack/build-kubeadm-images.sh "$$kubeadm" "$$kubeadm/kubeadm")
 endef
 
 # Upstream's external-attacher, which has a CSI driver attach volumes: $$attacher.
-attacher = $(call upstream,attacher,test/cluster/attacher,github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher,,,v4.12.0)
+attacher = $(call upstream,attacher,test/cluster/attacher,github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher,,,v$(EXTERNAL_ATTACHER))
 
 .PHONY: kubeadm
 kubeadm: build runtime ## a cluster of two podds by upstream's kubeadm, in namespaces: init, join, a volume, reset (a test)

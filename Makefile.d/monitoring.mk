@@ -2,7 +2,7 @@
 # built or fetched once and kept in ~/.cache/podd.
 
 # Upstream's metrics-server, behind kubectl top: $$metricsserver.
-metricsserver = $(call upstream,metricsserver,test/cluster/metricsserver,sigs.k8s.io/metrics-server/cmd/metrics-server,,,v0.9.0)
+metricsserver = $(call upstream,metricsserver,test/cluster/metricsserver,sigs.k8s.io/metrics-server/cmd/metrics-server,,,v$(METRICS_SERVER))
 
 # Debian's Prometheus: $$prometheus; empty where it cannot be had, and the test that needs it says so. Only
 # its binary is taken out of the package: installing the package would start a service.

@@ -7,8 +7,9 @@
 # The kubelet, and the apiserver that some scenarios need, are built once (3 to 4 minutes each) and kept
 # in ~/.cache/podd.
 
-PARITY_KUBELET := v1.36.3
-parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
+include internal/versions/versions.env
+PARITY_KUBELET := v$(KUBERNETES)
+parity_version := -X k8s.io/component-base/version.gitVersion=$(PARITY_KUBELET) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 # $(call upstream,NAME,MODULE,PACKAGE,SOURCE,COMMAND,VERSION) builds one of upstream's programs from a module of its own, once
 # for each state of its go.sum and SOURCE, and leaves its path in $NAME. COMMAND is go's: build, if it is not said;

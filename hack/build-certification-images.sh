@@ -13,6 +13,8 @@ etcd=$2
 die() { echo "make certification: $*" >&2; exit 1; }
 # shellcheck source=hack/need.sh
 . "$here/need.sh"
+# shellcheck source=internal/versions/versions.env
+. "$repo/internal/versions/versions.env"
 
 hash=$({
 	echo "$apiserver $etcd"
@@ -32,5 +34,5 @@ rm -f "$cache"/certification-images-????????????.tar
 # The names are those of Kubernetes 1.36 (test/utils/image/manifest.go).
 "$go" run ./hack/mkimages -out "$out" \
 	-program "registry.k8s.io/e2e-test-images/sample-apiserver:1.29.2=$apiserver" \
-	-program "registry.k8s.io/etcd:3.6.8-0=$etcd"
+	-program "registry.k8s.io/etcd:$ETCD-0=$etcd"
 echo "$out"

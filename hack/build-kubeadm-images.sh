@@ -12,7 +12,9 @@ go=${GO:-go}
 programs=$1
 kubeadm=$2
 repository=localhost/podd/kubeadm
-version=v1.36.3
+# shellcheck source=internal/versions/versions.env
+. "$repo/internal/versions/versions.env"
+version=v$KUBERNETES
 
 die() { echo "make kubeadm: $*" >&2; exit 1; }
 # shellcheck source=hack/need.sh

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"podd/internal/pod"
+	"podd/internal/versions"
 )
 
 // runtime answers commands and notes events.
@@ -128,7 +129,7 @@ func TestHTTPGet(t *testing.T) {
 	h := get(server.URL, "/stop?now=1")
 	h.HTTPGet.HTTPHeaders = []v1.HTTPHeader{{Name: "X-Why", Value: "end"}, {Name: "Host", Value: "shop.test"}}
 	expectError(t, "200", r.Run(t.Context(), request(h)), "")
-	if got.URL.RequestURI() != "/stop?now=1" || got.Header.Get("X-Why") != "end" || got.Host != "shop.test" || got.UserAgent() != "kube-lifecycle/1.36" {
+	if got.URL.RequestURI() != "/stop?now=1" || got.Header.Get("X-Why") != "end" || got.Host != "shop.test" || got.UserAgent() != "kube-lifecycle/"+versions.KubernetesMinor {
 		t.Errorf("got %s of %s with %v", got.RequestURI, got.Host, got.Header)
 	}
 	expectError(t, "500", r.Run(t.Context(), request(get(server.URL, "/error"))), "")

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/versions"
 )
 
 func askGRPC(t *testing.T, port int, timeout time.Duration) attemptResult {
@@ -34,7 +36,7 @@ func TestGRPCServersThatAreNotGRPCGo(t *testing.T) {
 			body, err := io.ReadAll(r.Body)
 			var asked grpc_health_v1.HealthCheckRequest
 			if err != nil || len(body) < 5 || proto.Unmarshal(body[5:], &asked) != nil || r.Header.Get("Te") != "trailers" ||
-				r.Header.Get("Content-Type") != "application/grpc" || !strings.HasPrefix(r.UserAgent(), "kube-probe/1.36 grpc-go/") || r.URL.Path != "/grpc.health.v1.Health/Check" {
+				r.Header.Get("Content-Type") != "application/grpc" || !strings.HasPrefix(r.UserAgent(), "kube-probe/"+versions.KubernetesMinor+" grpc-go/") || r.URL.Path != "/grpc.health.v1.Health/Check" {
 				http.Error(w, "no gRPC call", http.StatusBadRequest)
 				return
 			}

@@ -30,7 +30,7 @@ func kubeletOf(t *testing.T, change func(*Kubelet)) (h http.Handler, rt *fakeRun
 		change(&k)
 	}
 	open := func(next http.Handler) http.Handler { return next }
-	s = New(Config{Socket: filepath.Join(t.TempDir(), "s"), KubeletAddress: "x", KubeletGuard: open, Kubelet: k, Pods: n, Version: Version{Kubernetes: "v1.36.3"}})
+	s = New(Config{Socket: filepath.Join(t.TempDir(), "s"), KubeletAddress: "x", KubeletGuard: open, Kubelet: k, Pods: n, Version: Version{Kubernetes: "v1.2.3"}})
 	rt = &fakeRuntime{}
 	s.Attach(rt)
 	for _, a := range s.apis() {
@@ -252,8 +252,8 @@ func TestPagesForPeopleAreTextOrObjects(t *testing.T) {
 		{"/flagz", "application/json", 406, nil},
 		{"/flagz", "application/json;v=v1;g=config.k8s.io;as=Flagz", 406, nil},
 		{"/flagz", "application/vnd.kubernetes.protobuf", 406, nil},
-		{"/statusz", "", 200, []string{"\nkubelet statusz\n", "\nStarted: ", "\nUp: 0 hr 00 min 00 sec\n", "\nGo version: go1.", "\nBinary version: 1.36.3\n", "\nPaths: /attach/ ", " /healthz ", " /statusz"}},
-		{"/statusz", "application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", 200, []string{`"kind":"Statusz"`, `"binaryVersion":"1.36.3"`, `"paths":["/attach/`}},
+		{"/statusz", "", 200, []string{"\nkubelet statusz\n", "\nStarted: ", "\nUp: 0 hr 00 min 00 sec\n", "\nGo version: go1.", "\nBinary version: 1.2.3\n", "\nPaths: /attach/ ", " /healthz ", " /statusz"}},
+		{"/statusz", "application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", 200, []string{`"kind":"Statusz"`, `"binaryVersion":"1.2.3"`, `"paths":["/attach/`}},
 		{"/statusz", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz", 406, nil},
 	} {
 		code, body := asked(h, http.MethodGet, c.path, "", "Accept", c.accept)

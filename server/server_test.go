@@ -54,7 +54,7 @@ func start(t *testing.T, change func(*Config)) (*Server, *node) {
 	n := &node{}
 	n.set(aPod("a", runs), aPod("b", waits))
 	reg := prometheus.NewRegistry()
-	RegisterProcess(reg, "node-1", Version{Version: "v0.1.0", Kubernetes: "v1.36.3", GoVersion: "go1.26", Platform: "linux/amd64"})
+	RegisterProcess(reg, "node-1", Version{Version: "v0.1.0", Kubernetes: "v1.2.3", GoVersion: "go1.26", Platform: "linux/amd64"})
 	c := Config{
 		Socket:          filepath.Join(t.TempDir(), "run", "podd.sock"),
 		ReadOnlyAddress: "127.0.0.1:0", HealthzAddress: "127.0.0.1:0",
@@ -211,7 +211,7 @@ func TestMetricsNameTheNodeAndTheBuild(t *testing.T) {
 	get(t, s, "readonly", "/what/ever")
 	_, body := get(t, s, "readonly", "/metrics")
 	for _, want := range []string{
-		`kubelet_node_name{node="node-1"} 1`, `podd_build_info{`, `version="v0.1.0"`, `kubernetes_build_info{`, `minor="36"`,
+		`kubelet_node_name{node="node-1"} 1`, `podd_build_info{`, `version="v0.1.0"`, `kubernetes_build_info{`, `minor="2"`,
 		"go_goroutines ", "process_resident_memory_bytes ",
 		`kubelet_http_requests_total{long_running="false",method="GET",path="pods",server_type="readonly"} 1`,
 		`kubelet_http_requests_total{long_running="false",method="GET",path="other",server_type="readonly"} 1`,

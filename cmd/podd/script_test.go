@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"podd/inspect"
 	"podd/internal/pod"
+	"podd/internal/versions"
 	"podd/server"
 )
 
@@ -48,6 +50,10 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("KUBERNETES", regexp.QuoteMeta(versions.Kubernetes))
+			return nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": startDaemon,
 			"until":  runUntil,

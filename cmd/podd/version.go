@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"podd/cli"
+	"podd/internal/versions"
 	"podd/server"
 )
 
@@ -16,15 +17,11 @@ var (
 	commit  = ""
 )
 
-// kubernetesVersion is the Kubernetes release that podd takes its API, defaulting and
-// validation from.
-const kubernetesVersion = "v1.36.3"
-
 // thisVersion returns the version that this binary was built from. If the build did not set it,
 // it returns the one that Go recorded.
 func thisVersion() server.Version {
 	v := server.Version{
-		Version: version, Commit: commit, Kubernetes: kubernetesVersion,
+		Version: version, Commit: commit, Kubernetes: versions.Kubernetes,
 		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	info, ok := debug.ReadBuildInfo()

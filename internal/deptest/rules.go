@@ -70,9 +70,9 @@ var banned = []struct{ path, reason string }{
 	{"podd/podconfig/manifest/hostile", "a test helper is linked into the program"},
 }
 
-// shared is what every package may import: common types, and how to wait, log and
-// truncate.
-var shared = []string{"internal/pod", "internal/wake", "internal/logonce", "internal/text"}
+// shared is what every package may import: common types, the releases that podd is made
+// of, and how to wait, log and truncate.
+var shared = []string{"internal/pod", "internal/wake", "internal/logonce", "internal/text", "internal/versions"}
 
 // testHelper is what the tests of every package may also import.
 const testHelper = "internal/perftest"
@@ -95,6 +95,7 @@ var arrows = map[string]map[string]string{
 	"internal/strictyaml": {"internal/bytesize": "the size of a text that is too large", "podconfig/manifest/hostile": "what its tests try its bounds with"},
 	"internal/sender":     {},
 	"internal/httpget":    {},
+	"internal/versions":   {},
 	"internal/hugepage":   {},
 	"internal/slots":      {},
 	"internal/budget":     {},
@@ -231,6 +232,7 @@ var arrows = map[string]map[string]string{
 	"hack/images/hostpathplugin": {},
 	"hack/images/nnp":            {},
 	"hack/images/web":            {},
+	"hack/bump":                  {},
 	"hack/mkimages":              {},
 	"hack/mutate":                {"internal/child": "a change that hangs ends with it"},
 	"hack/testsum":               {},

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podd/internal/versions"
 )
 
 var web = &v1.Container{Name: "web", Ports: []v1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "77", ContainerPort: 78}}}
@@ -63,6 +65,7 @@ func TestRequestURL(t *testing.T) {
 }
 
 func TestRequestHeaders(t *testing.T) {
+	agent := "kube-probe/" + versions.KubernetesMinor
 	list := func(kv ...string) (l []v1.HTTPHeader) {
 		for i := 0; i < len(kv); i += 2 {
 			l = append(l, v1.HTTPHeader{Name: kv[i], Value: kv[i+1]})
@@ -74,13 +77,13 @@ func TestRequestHeaders(t *testing.T) {
 		host string
 		want http.Header
 	}{
-		"none":        {nil, "", http.Header{"User-Agent": {"kube-probe/1.36"}, "Accept": {"*/*"}}},
+		"none":        {nil, "", http.Header{"User-Agent": {agent}, "Accept": {"*/*"}}},
 		"own agent":   {list("user-agent", "me"), "", http.Header{"User-Agent": {"me"}, "Accept": {"*/*"}}},
 		"empty agent": {list("User-Agent", ""), "", http.Header{"User-Agent": {""}, "Accept": {"*/*"}}},
-		"own accept":  {list("Accept", "text/html"), "", http.Header{"User-Agent": {"kube-probe/1.36"}, "Accept": {"text/html"}}},
-		"no accept":   {list("Accept", ""), "", http.Header{"User-Agent": {"kube-probe/1.36"}}},
-		"repeated":    {list("X-A", "1", "x-a", "2"), "", http.Header{"User-Agent": {"kube-probe/1.36"}, "Accept": {"*/*"}, "X-A": {"1", "2"}}},
-		"host":        {list("Host", "shop.test"), "shop.test", http.Header{"User-Agent": {"kube-probe/1.36"}, "Accept": {"*/*"}, "Host": {"shop.test"}}},
+		"own accept":  {list("Accept", "text/html"), "", http.Header{"User-Agent": {agent}, "Accept": {"text/html"}}},
+		"no accept":   {list("Accept", ""), "", http.Header{"User-Agent": {agent}}},
+		"repeated":    {list("X-A", "1", "x-a", "2"), "", http.Header{"User-Agent": {agent}, "Accept": {"*/*"}, "X-A": {"1", "2"}}},
+		"host":        {list("Host", "shop.test"), "shop.test", http.Header{"User-Agent": {agent}, "Accept": {"*/*"}, "Host": {"shop.test"}}},
 	} {
 		action := v1.HTTPGetAction{Port: intstr.FromInt32(80), HTTPHeaders: c.have}
 		req, err := NewRequest(t.Context(), &action, web, "10.0.0.1", "probe")

@@ -11,14 +11,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podd/internal/versions"
 )
 
-// version is the Kubernetes version in the User-Agent. Firewalls and access logs match on
-// it.
-const version = "1.36"
-
-// UserAgent returns upstream's User-Agent for a purpose: probe or lifecycle.
-func UserAgent(purpose string) string { return "kube-" + purpose + "/" + version }
+// UserAgent returns upstream's User-Agent for a purpose: probe or lifecycle. Firewalls and
+// access logs match on the Kubernetes version in it.
+func UserAgent(purpose string) string { return "kube-" + purpose + "/" + versions.KubernetesMinor }
 
 // Port resolves a port of an action: a number, the name of one of the
 // container's ports, or a number in a string. The result is between 1 and 65535.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
+	"podd/internal/versions"
 	"podd/test/cluster"
 )
 
@@ -210,7 +211,7 @@ func TestANodeJoinsItsCluster(t *testing.T) {
 		}
 	}
 	i := n.Status.NodeInfo
-	if !strings.HasPrefix(i.ContainerRuntimeVersion, "containerd://") || !strings.HasPrefix(i.KubeletVersion, "v1.36") || i.BootID == "" || i.KernelVersion == "" || i.OSImage == "" || i.Architecture != runtime.GOARCH ||
+	if !strings.HasPrefix(i.ContainerRuntimeVersion, "containerd://") || !strings.HasPrefix(i.KubeletVersion, versions.Kubernetes) || i.BootID == "" || i.KernelVersion == "" || i.OSImage == "" || i.Architecture != runtime.GOARCH ||
 		n.Status.DaemonEndpoints.KubeletEndpoint.Port != int32(m.node.Port+9) {
 		t.Errorf("got %+v, port %d", i, n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}

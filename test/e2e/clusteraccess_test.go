@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/websocket"
 
+	"podd/internal/versions"
 	"podd/test/cluster"
 )
 
@@ -163,7 +164,7 @@ func TestPagesAndLogsOfTheNodeComeThroughTheApiserver(t *testing.T) {
 		return err
 	})
 	for path, want := range map[string]string{
-		"flagz": "kubeconfig=", "statusz": "Binary version: 1.36.3", "logs/": "<pre>", "configz": `"enableSystemLogHandler":true`, "debug/pprof/cmdline": "podd",
+		"flagz": "kubeconfig=", "statusz": "Binary version: " + versions.Kubernetes[1:], "logs/": "<pre>", "configz": `"enableSystemLogHandler":true`, "debug/pprof/cmdline": "podd",
 	} {
 		got, err := m.server.Client().Raw(t.Context(), "/api/v1/nodes/"+m.podd.NodeName()+"/proxy/"+path)
 		if err != nil || !strings.Contains(string(got), want) {

@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/versions"
 	"podd/test/e2e/testnode"
 )
 
@@ -197,7 +198,7 @@ func TestHooksAreRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/stop" && r.UserAgent() == "kube-lifecycle/1.36" && r.Header.Get("X-Why") == "end" {
+		if r.URL.Path == "/stop" && r.UserAgent() == "kube-lifecycle/"+versions.KubernetesMinor && r.Header.Get("X-Why") == "end" {
 			asked.Add(1)
 		}
 	})}
@@ -315,10 +316,10 @@ func TestPodsOnTheHostsNetworkAreAskedAtTheLocalSystem(t *testing.T) {
 		}
 	}
 	e.ready("local")
-	asked("kube-lifecycle/1.36 /began")
+	asked("kube-lifecycle/" + versions.KubernetesMinor + " /began")
 	e.restarted("local", 0)
 	e.remove("local.yaml")
-	asked("kube-lifecycle/1.36 /ends")
+	asked("kube-lifecycle/" + versions.KubernetesMinor + " /ends")
 }
 
 // freePort is a TCP port of loopback that nobody had a moment ago.

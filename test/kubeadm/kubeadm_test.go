@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/bundle"
+	"podd/internal/versions"
 	"podd/test/e2e/testnode"
 )
 
@@ -38,7 +39,7 @@ nodeRegistration: {name: ${NAME}, criSocket: "${SOCKET}", kubeletExtraArgs: [{na
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
-kubernetesVersion: v1.36.3
+kubernetesVersion: ${KUBERNETES}
 imageRepository: localhost/podd/kubeadm
 networking: {podSubnet: ${NETWORK}}
 ---
@@ -237,7 +238,7 @@ func (b *built) cluster(t *testing.T, more ...string) (plane, worker *machine, o
 	b.load(plane, append(more, pause, b.archives+"-node.tar", b.archives+"-control-plane.tar")...)
 	b.load(worker, append(more, pause, b.archives+"-node.tar", busybox)...)
 
-	said := plane.kubeadm("init", initConfig, []string{"${ADDRESS}", plane.address, "${NETWORK}", network}, "/etc/kubernetes/kubelet.conf")
+	said := plane.kubeadm("init", initConfig, []string{"${KUBERNETES}", versions.Kubernetes, "${ADDRESS}", plane.address, "${NETWORK}", network}, "/etc/kubernetes/kubelet.conf")
 	if !strings.Contains(said, `Updating "/etc/kubernetes/kubelet.conf" to point to a rotatable kubelet client certificate`) {
 		t.Errorf("kubeadm has not found the kubelet's client certificate: %s", said)
 	}

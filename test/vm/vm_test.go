@@ -269,6 +269,7 @@ func makePayload(repo, tree string) error {
 	const script = `set -eu
 mkdir -p "$tree/src/build/runtime" "$tree/src/build/images"
 cp -a Makefile Makefile.d systemd hack config docs examples README.md CONTRIBUTING.md LICENSE "$tree/src/"
+cp -a --parents internal/versions/versions.env "$tree/src/"
 cp -a build/podd "$tree/src/build/"
 cp -a build/runtime/bin "$tree/src/build/runtime/"
 cp -a build/images/pause.tar build/images/web.tar "$tree/src/build/images/"
