@@ -56,31 +56,21 @@ type Limits struct {
 // if every container has one; otherwise the sum would also limit containers that
 // are meant to have no limit.
 func PodLimits(s Settings, p *v1.Pod) Limits {
-	cpuLimited, memoryLimited := true, true
 	requests := helper.PodRequests(p, helper.PodResourcesOptions{})
-	limits := helper.PodLimits(p, helper.PodResourcesOptions{
-		ContainerFn: func(list v1.ResourceList, _ helper.ContainerType) {
-			cpuLimited = cpuLimited && !list.Cpu().IsZero()
-			memoryLimited = memoryLimited && !list.Memory().IsZero()
-		},
-	})
-	if helper.IsPodLevelResourcesSet(p) {
-		cpuLimited = cpuLimited || !p.Spec.Resources.Limits.Cpu().IsZero()
-		memoryLimited = memoryLimited || !p.Spec.Resources.Limits.Memory().IsZero()
-	}
+	limits := helper.PodLimits(p, helper.PodResourcesOptions{})
 	l := Limits{CPUShares: pod.MinCPUShares, PIDs: max(s.PodPIDs, 0), HugePages: hugePages(requests), LimitAllHugePages: true}
 	class := pod.QOSClass(p)
 	if class == v1.PodQOSBestEffort {
 		return l
 	}
 	l.CPUShares = pod.CPUShares(requests.Cpu().MilliValue())
-	if class == v1.PodQOSGuaranteed || cpuLimited {
+	if class == v1.PodQOSGuaranteed || pod.IsLimited(p, v1.ResourceCPU) {
 		l.CPUPeriod = s.period().Microseconds()
 		if l.CPUQuota = pod.CPUQuota(limits.Cpu().MilliValue(), s.period()); s.NoCPUQuota {
 			l.CPUQuota = -1
 		}
 	}
-	if class == v1.PodQOSGuaranteed || memoryLimited {
+	if class == v1.PodQOSGuaranteed || pod.IsLimited(p, v1.ResourceMemory) {
 		l.Memory = limits.Memory().Value()
 	}
 	return l

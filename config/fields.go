@@ -88,6 +88,7 @@ var Fields = withDefaults([]Field{
 	ignored("cpuManagerPolicyOptions", "cpu-manager-policy-options", needsResources),
 	ignored("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", needsResources),
 	honoured("crashLoopBackOff.maxContainerRestartPeriod", "", ""),
+	ignored("defaultPodSysctls", "", "alpha in Kubernetes; write them into the pods"),
 	ignored("enableContentionProfiling", "contention-profiling", "podd does not measure contention"),
 	ignored("enableControllerAttachDetach", "enable-controller-attach-detach", "the cluster's controller attaches volumes").unless(func(c *kc) bool { return *c.EnableControllerAttachDetach }),
 	inCluster("enableDebugFlagsHandler", "", ""),

@@ -143,7 +143,7 @@ func TestContainerConfiguration(t *testing.T) {
 		"work dir":    c.WorkingDir == "/w",
 		"terminal":    c.Stdin && c.StdinOnce && c.Tty,
 		"log path":    c.LogPath == "app/3.log",
-		"stop signal": c.StopSignal == runtimeapi.Signal_SIGUSR1,
+		"stop signal": c.StopSignal == runtimeapi.Signal_SIGNAL_SIGUSR1,
 		"labels":      len(c.Labels) == 4 && c.Labels["io.kubernetes.container.name"] == "app",
 		"restart":     c.Annotations["io.kubernetes.container.restartCount"] == "3",
 		"grace":       c.Annotations["io.kubernetes.pod.terminationGracePeriod"] == "11",

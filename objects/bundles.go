@@ -9,7 +9,7 @@ import (
 	"maps"
 	"slices"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,13 +27,13 @@ func (s *Store) followBundles(ctx context.Context, key pod.ObjectKey, f *followe
 	if key.Kind == pod.KindSignerTrustBundles {
 		name, signer = "", key.Name
 	}
-	s.remote.FollowTrustBundles(ctx, name, signer, func(all []*certificatesv1beta1.ClusterTrustBundle, err error) {
+	s.remote.FollowTrustBundles(ctx, name, signer, func(all []*certificatesv1.ClusterTrustBundle, err error) {
 		var o *pod.Object
 		if len(all) > 0 {
 			o = &pod.Object{}
 		}
 		// In one order, so that the same bundles have the same hash.
-		slices.SortFunc(all, func(a, b *certificatesv1beta1.ClusterTrustBundle) int {
+		slices.SortFunc(all, func(a, b *certificatesv1.ClusterTrustBundle) int {
 			return bytes.Compare([]byte(a.Name), []byte(b.Name))
 		})
 		for _, b := range all {

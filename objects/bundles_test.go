@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,10 +18,10 @@ func anchor(text string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(text)}))
 }
 
-func bundle(name, live string, anchors ...string) *certificatesv1beta1.ClusterTrustBundle {
-	return &certificatesv1beta1.ClusterTrustBundle{
+func bundle(name, live string, anchors ...string) *certificatesv1.ClusterTrustBundle {
+	return &certificatesv1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"live": live}},
-		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: "# " + name + "\n" + strings.Join(anchors, "\n")},
+		Spec:       certificatesv1.ClusterTrustBundleSpec{TrustBundle: "# " + name + "\n" + strings.Join(anchors, "\n")},
 	}
 }
 
@@ -50,7 +50,7 @@ func optional(of *v1.ClusterTrustBundleProjection) *v1.ClusterTrustBundleProject
 	return of
 }
 
-func (a *apiserver) bundlesAre(key string, err error, all ...*certificatesv1beta1.ClusterTrustBundle) {
+func (a *apiserver) bundlesAre(key string, err error, all ...*certificatesv1.ClusterTrustBundle) {
 	a.followed() // waits
 	a.mu.Lock()
 	set := a.bundles[key]

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -24,7 +24,7 @@ type Remote interface {
 	FollowRuntimeClass(ctx context.Context, name string, set func([]*nodev1.RuntimeClass, error))
 	// FollowTrustBundles follows the ClusterTrustBundle of a name, or all of a signer: one
 	// of the two is empty.
-	FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1beta1.ClusterTrustBundle, error))
+	FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1.ClusterTrustBundle, error))
 	ClaimReader
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,14 +25,14 @@ type apiserver struct {
 	configMaps map[string]func([]*v1.ConfigMap, error)
 	secrets    map[string]func([]*v1.Secret, error)
 	more       map[string]func(value string, err error) // CSIDrivers and RuntimeClasses
-	bundles    map[string]func([]*certificatesv1beta1.ClusterTrustBundle, error)
+	bundles    map[string]func([]*certificatesv1.ClusterTrustBundle, error)
 	stored
 }
 
 func newAPIServer() *apiserver {
 	return &apiserver{
 		configMaps: map[string]func([]*v1.ConfigMap, error){}, secrets: map[string]func([]*v1.Secret, error){}, more: map[string]func(string, error){},
-		bundles: map[string]func([]*certificatesv1beta1.ClusterTrustBundle, error){},
+		bundles: map[string]func([]*certificatesv1.ClusterTrustBundle, error){},
 	}
 }
 
@@ -44,7 +44,7 @@ func (a *apiserver) FollowSecret(ctx context.Context, namespace, name string, se
 	follow(ctx, &a.mu, a.secrets, namespace+"/"+name, set)
 }
 
-func (a *apiserver) FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1beta1.ClusterTrustBundle, error)) {
+func (a *apiserver) FollowTrustBundles(ctx context.Context, name, signer string, set func([]*certificatesv1.ClusterTrustBundle, error)) {
 	follow(ctx, &a.mu, a.bundles, name+" of "+signer, set)
 }
 

@@ -123,19 +123,10 @@ func (e *emptyDir) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	return size
 }
 
-// podMemoryLimit returns the limit of the pod's cgroup, if it has one. As upstream, a pod
-// has none if one of its containers has none.
+// podMemoryLimit returns the limit of the pod's cgroup, if it has one.
 func podMemoryLimit(p *v1.Pod) (int64, bool) {
-	all := true
-	limits := resources.PodLimits(p, resources.PodResourcesOptions{
-		ContainerFn: func(of v1.ResourceList, _ resources.ContainerType) {
-			all = all && !of.Memory().IsZero()
-		},
-	})
-	if r := p.Spec.Resources; r != nil && !r.Limits.Memory().IsZero() {
-		all = true
-	}
-	return limits.Memory().Value(), all && !limits.Memory().IsZero()
+	limits := resources.PodLimits(p, resources.PodResourcesOptions{})
+	return limits.Memory().Value(), pod.IsLimited(p, v1.ResourceMemory) && !limits.Memory().IsZero()
 }
 
 func mountHugePages(t target, medium v1.StorageMedium) error {

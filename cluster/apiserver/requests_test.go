@@ -23,7 +23,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -160,8 +159,8 @@ var requests = map[string]request{
 			c.FollowSigningRequest(ctx, "csr", set)
 		}
 	}),
-	"FollowTrustBundles": following(func(c *Client) func(context.Context, func([]*certificatesv1beta1.ClusterTrustBundle, error)) {
-		return func(ctx context.Context, set func([]*certificatesv1beta1.ClusterTrustBundle, error)) {
+	"FollowTrustBundles": following(func(c *Client) func(context.Context, func([]*certificatesv1.ClusterTrustBundle, error)) {
+		return func(ctx context.Context, set func([]*certificatesv1.ClusterTrustBundle, error)) {
 			c.FollowTrustBundles(ctx, "", "example.com/s", set)
 		}
 	}),

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -169,17 +171,120 @@ func TestWhatIsAskedOfTrustBundles(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var told error
-				w.client(t, f).FollowTrustBundles(ctx, c.name, c.signer, func(_ []*certificatesv1beta1.ClusterTrustBundle, err error) {
+				w.client(t, f).FollowTrustBundles(ctx, c.name, c.signer, func(_ []*certificatesv1.ClusterTrustBundle, err error) {
 					if told == nil {
 						told = err
 					}
 					cancel()
 				})
-				if !apierrors.IsNotFound(told) || !strings.Contains(told.Error(), "the apiserver does not serve clustertrustbundles of certificates.k8s.io/v1beta1 (feature gate ClusterTrustBundle, --runtime-config)") {
+				if !apierrors.IsNotFound(told) || !strings.Contains(told.Error(), "the apiserver serves no clustertrustbundles (feature gate ClusterTrustBundle, --runtime-config)") {
 					t.Errorf("an apiserver without them: got %v", told)
 				}
-				if !strings.Contains(w.got[0], "fieldSelector="+c.want+"&") {
-					t.Errorf("asked %q, want %s", w.got[0], c.want)
+				if len(w.got) < 2 || !strings.Contains(w.got[0], "/v1/clustertrustbundles?") || !strings.Contains(w.got[len(w.got)-1], "/v1beta1/clustertrustbundles?") {
+					t.Errorf("asked %q, want v1, then v1beta1", w.got)
+				}
+				for _, got := range w.got {
+					if !strings.Contains(got, "fieldSelector="+c.want+"&") {
+						t.Errorf("asked %q, want %s", got, c.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// serving is an apiserver that serves trust bundles in one version alone. A watch of them
+// shows one bundle, and ends with end.
+type serving struct {
+	mu      sync.Mutex
+	version string
+	end     chan struct{}
+	asked   []string // the versions, in turn
+}
+
+// upgrade serves another version, and ends the watches.
+func (s *serving) upgrade(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+	close(s.end)
+	s.end = make(chan struct{})
+}
+
+func (s *serving) RoundTrip(q *http.Request) (*http.Response, error) {
+	version := strings.Split(q.URL.Path, "/")[3]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, version)
+	end := s.end
+	status, body := http.StatusNotFound, io.Reader(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no such resource","code":404}`))
+	if version == s.version {
+		bundle := func(event, annotations string) string {
+			return fmt.Sprintf(`{"type":%q,"object":{"kind":"ClusterTrustBundle","apiVersion":"certificates.k8s.io/%s","metadata":{"name":"roots","resourceVersion":"1","annotations":{%s}},"spec":{"signerName":"example.com/s","trustBundle":"PEM"}}}`, event, version, annotations)
+		}
+		r, w := io.Pipe()
+		status, body = http.StatusOK, r
+		go func() {
+			_, _ = io.WriteString(w, bundle("ADDED", "")+bundle("BOOKMARK", `"k8s.io/initial-events-end":"true"`))
+			select {
+			case <-end:
+			case <-q.Context().Done():
+			}
+			_ = w.Close()
+		}()
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: q, Body: io.NopCloser(body)}, nil
+}
+
+// TestTrustBundlesAreFollowedInTheVersionThatIsServed: v1 since Kubernetes 1.37, v1beta1
+// before, and v1 again once the apiserver was upgraded.
+func TestTrustBundlesAreFollowedInTheVersionThatIsServed(t *testing.T) {
+	f := kubeconfigOf(t)
+	for name, c := range map[string]struct {
+		before, after string
+		want          []string
+	}{
+		"v1":             {"v1", "v1", []string{"v1", "v1"}},
+		"v1beta1":        {"v1beta1", "v1beta1", []string{"v1", "v1beta1", "v1beta1"}},
+		"after upgrades": {"v1beta1", "v1", []string{"v1", "v1beta1", "v1beta1", "v1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &serving{version: c.before, end: make(chan struct{})}
+				client, err := Connect(Config{Kubeconfig: f.path("kubeconfig"), UserAgent: "podd/1", WrapTransport: func(http.RoundTripper) http.RoundTripper { return s }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var told []string
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					client.FollowTrustBundles(ctx, "roots", "", func(all []*certificatesv1.ClusterTrustBundle, err error) {
+						for _, b := range all {
+							told = append(told, b.Name+" "+b.Spec.SignerName+" "+b.Spec.TrustBundle)
+						}
+						if err != nil {
+							told = append(told, err.Error())
+						}
+					})
+				}()
+				time.Sleep(time.Minute)
+				s.upgrade(c.after)
+				time.Sleep(time.Minute)
+				cancel()
+				<-done
+				asked := slices.Compact(slices.Clone(s.asked))
+				if want := slices.Compact(slices.Clone(c.want)); !slices.Equal(asked, want) {
+					t.Errorf("asked %q, want %q", s.asked, want)
+				}
+				for _, got := range told {
+					if got != "roots example.com/s PEM" {
+						t.Errorf("told %q", got)
+					}
+				}
+				if len(told) == 0 {
+					t.Error("nothing was told")
 				}
 			})
 		})

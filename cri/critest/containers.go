@@ -218,8 +218,8 @@ func containerStatus(c *container) *runtimeapi.ContainerStatus {
 		LogPath:     logPath(c),
 		StopSignal:  c.Data.config.StopSignal,
 	}
-	if st.StopSignal == runtimeapi.Signal_RUNTIME_DEFAULT {
-		st.StopSignal = runtimeapi.Signal_SIGTERM
+	if st.StopSignal == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		st.StopSignal = runtimeapi.Signal_SIGNAL_SIGTERM
 	}
 	if c.Data.resources != nil {
 		st.Resources = &runtimeapi.ContainerResources{Linux: c.Data.resources}

@@ -118,9 +118,9 @@ func variables(env pod.Environment) []*runtimeapi.KeyValue {
 	return out
 }
 
-// stopSignal returns CRI's name of a signal: SIGRTMIN+1 is SIGRTMINPLUS1 there.
+// stopSignal returns CRI's name of a signal: SIGRTMIN+1 is SIGNAL_SIGRTMINPLUS1 there.
 func stopSignal(s v1.Signal) runtimeapi.Signal {
-	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(s))
+	name := "SIGNAL_" + strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(s))
 	return runtimeapi.Signal(runtimeapi.Signal_value[name])
 }
 

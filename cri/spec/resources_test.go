@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -145,11 +146,31 @@ func TestSwap(t *testing.T) {
 
 func TestStopSignals(t *testing.T) {
 	for name, want := range map[v1.Signal]runtimeapi.Signal{
-		v1.SIGTERM: runtimeapi.Signal_SIGTERM, v1.SIGRTMINPLUS1: runtimeapi.Signal_SIGRTMINPLUS1, v1.SIGRTMAXMINUS14: runtimeapi.Signal_SIGRTMAXMINUS14,
-		v1.SIGRTMIN: runtimeapi.Signal_SIGRTMIN, v1.SIGCLD: runtimeapi.Signal_SIGCLD, "": runtimeapi.Signal_RUNTIME_DEFAULT,
+		v1.SIGTERM: runtimeapi.Signal_SIGNAL_SIGTERM, v1.SIGRTMINPLUS1: runtimeapi.Signal_SIGNAL_SIGRTMINPLUS1, v1.SIGRTMAXMINUS14: runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS14,
+		v1.SIGRTMIN: runtimeapi.Signal_SIGNAL_SIGRTMIN, v1.SIGCLD: runtimeapi.Signal_SIGNAL_SIGCLD, "": runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT,
 	} {
 		if got := stopSignal(name); got != want {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
+	}
+}
+
+// TestEverySignalOfTheAPIReachesTheRuntime: CRI renamed them all in 1.37, and a name that
+// it does not know is the runtime's default.
+func TestEverySignalOfTheAPIReachesTheRuntime(t *testing.T) {
+	signals := 0
+	for number, name := range runtimeapi.Signal_name {
+		name, ok := strings.CutPrefix(name, "SIGNAL_SIG")
+		if !ok {
+			continue
+		}
+		signals++
+		s := v1.Signal("SIG" + strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(name))
+		if got := stopSignal(s); int32(got) != number || number == 0 {
+			t.Errorf("%s: got %v, want %d", s, got, number)
+		}
+	}
+	if signals < 60 {
+		t.Errorf("CRI has %d signals", signals)
 	}
 }

@@ -3,6 +3,7 @@ package pod
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resources "k8s.io/component-helpers/resource"
 )
 
 // QOSClass returns the pod's class by the API's rules for non-zero CPU and memory:
@@ -16,7 +17,7 @@ func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
-	if p.Spec.Resources != nil {
+	if resources.IsPodLevelResourcesSet(p) { // resources: {} is as if not there (kubernetes/kubernetes#137150)
 		return classOf([]v1.ResourceRequirements{*p.Spec.Resources})
 	}
 	var all []v1.ResourceRequirements

@@ -56,7 +56,7 @@ func TestQOSClass(t *testing.T) {
 		"a bare init container":       {withInit, v1.PodQOSBurstable},
 		"pod level alone decides":     {podLevel, v1.PodQOSGuaranteed},
 		"pod level decides, downhill": {podLevelBurst, v1.PodQOSBurstable},
-		"pod level with nothing":      {podLevelNothing, v1.PodQOSBestEffort},
+		"pod level with nothing":      {podLevelNothing, v1.PodQOSGuaranteed}, // its containers decide
 		"the status' own":             {kept, v1.PodQOSGuaranteed},
 	} {
 		if got := QOSClass(c.pod); got != c.want {

@@ -1,6 +1,10 @@
 package pod
 
-import "time"
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // The kernel's limits for a group's weight and quota, as upstream has them
 // (pkg/kubelet/cm/helpers_linux.go).
@@ -31,4 +35,23 @@ func CPUQuota(milli int64, period time.Duration) int64 {
 		return 0
 	}
 	return max(milli*period.Microseconds()/1000, minQuota)
+}
+
+// IsLimited says whether a pod as a whole has a limit of a resource: one of its own, or one
+// for each container that is not ephemeral. Otherwise the sum of the limits would also
+// limit containers that are meant to have none.
+func IsLimited(p *v1.Pod, name v1.ResourceName) bool {
+	isSet := func(limits v1.ResourceList) bool {
+		limit := limits[name]
+		return !limit.IsZero()
+	}
+	if r := p.Spec.Resources; r != nil && isSet(r.Limits) {
+		return true
+	}
+	for c, kind := range ContainerSpecs(&p.Spec) {
+		if kind != EphemeralContainer && !isSet(c.Resources.Limits) {
+			return false
+		}
+	}
+	return true
 }

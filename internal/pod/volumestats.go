@@ -10,13 +10,4 @@ var ErrNoStats = errors.New("nobody but the file system measures the volume")
 type VolumeStats struct {
 	AvailableBytes, CapacityBytes, UsedBytes int64
 	InodesFree, Inodes, InodesUsed           int64
-	// Condition is nil if the driver does not monitor it.
-	Condition *VolumeCondition
-}
-
-// VolumeCondition is the health of a volume.
-type VolumeCondition struct {
-	Abnormal bool
-	// Message is the driver's; it may be empty.
-	Message string
 }

@@ -14,9 +14,25 @@ import (
 )
 
 // Default fills in what a manifest leaves out, as the apiserver does when it
-// reads a v1.Pod (restartPolicy, imagePullPolicy, probe periods …). It changes
-// the pod in place and is idempotent.
-func Default(p *v1.Pod) { corev1.SetObjectDefaults_Pod(p) }
+// reads a v1.Pod (restartPolicy, imagePullPolicy, probe periods …), and as it stores one: the
+// resources of the pod itself get what follows from each other and from its containers'.
+// A kubelet leaves these as they are in a static pod since 1.37, and gives it another QoS
+// class than the same pod in a cluster. Default changes the pod in place and is idempotent.
+func Default(p *v1.Pod) {
+	corev1.SetObjectDefaults_Pod(p)
+	if p.Spec.Resources == nil {
+		return
+	}
+	in, err := toInternal(p)
+	if err != nil {
+		return // which Validate reports
+	}
+	podutil.DefaultPodLevelResources(in)
+	var r v1.ResourceRequirements
+	if err := corev1.Convert_core_ResourceRequirements_To_v1_ResourceRequirements(in.Spec.Resources, &r, nil); err == nil {
+		p.Spec.Resources = &r
+	}
+}
 
 // allowPrivileged makes validation accept privileged containers, as the kubelet does at its
 // start (cmd/kubelet/app, RunKubelet) and apiservers do with --allow-privileged. Upstream

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,6 +27,36 @@ func TestDefaultFillsWhatTheAPIServerFills(t *testing.T) {
 	}
 	if errs := Validate(p); len(errs) > 0 {
 		t.Errorf("a plain pod: got %v, want no objection", errs)
+	}
+}
+
+// TestResourcesOfAPodAreDefaultedAsAnApiserverStoresThem: since 1.37 what reads a pod does
+// not do so any more.
+func TestResourcesOfAPodAreDefaultedAsAnApiserverStoresThem(t *testing.T) {
+	list := func(cpu string) v1.ResourceList {
+		if cpu == "" {
+			return nil
+		}
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
+	}
+	for name, c := range map[string]struct {
+		requests, limits, container, wantRequests, wantLimits string
+	}{
+		"limits alone":                  {limits: "2", wantRequests: "2", wantLimits: "2"},
+		"limits, and a container's":     {limits: "2", container: "500m", wantRequests: "500m", wantLimits: "2"},
+		"requests alone":                {requests: "1", wantRequests: "1"},
+		"requests, containers' limits":  {requests: "100m", container: "500m", wantRequests: "100m", wantLimits: "500m"},
+		"none, which stay as they were": {},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list(c.requests), Limits: list(c.limits)}, Containers: []v1.Container{{Name: "c"}}}}
+		if c.container != "" {
+			p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list(c.container), Limits: list(c.container)}
+		}
+		Default(p)
+		Default(p)
+		if r := p.Spec.Resources; r == nil || !equality.Semantic.DeepEqual(r.Requests, list(c.wantRequests)) || !equality.Semantic.DeepEqual(r.Limits, list(c.wantLimits)) {
+			t.Errorf("%s: got %v, want %s and %s", name, r, c.wantRequests, c.wantLimits)
+		}
 	}
 }
 

@@ -50,16 +50,12 @@ func (v *Volumes) stats(ctx context.Context, dir string) (pod.VolumeStats, error
 	if err != nil {
 		return pod.VolumeStats{}, err
 	}
-	return statsOf(response, s.capabilities[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION])
+	return statsOf(response)
 }
 
-// statsOf converts a response as upstream does. The condition counts only if the driver has
-// the VOLUME_CONDITION capability; without it, the response must contain the usage.
-func statsOf(response *csipb.NodeGetVolumeStatsResponse, hasCondition bool) (out pod.VolumeStats, err error) {
-	if hasCondition {
-		c := response.GetVolumeCondition()
-		out.Condition = &pod.VolumeCondition{Abnormal: c.GetAbnormal(), Message: truncated(c.GetMessage())}
-	} else if response.GetUsage() == nil {
+// statsOf converts a response as upstream does: it must contain the usage.
+func statsOf(response *csipb.NodeGetVolumeStatsResponse) (out pod.VolumeStats, err error) {
+	if response.GetUsage() == nil {
 		return out, errors.New("NodeGetVolumeStats: the driver's response has no usage")
 	}
 	for _, u := range response.GetUsage() {

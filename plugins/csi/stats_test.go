@@ -26,7 +26,7 @@ func published(t *testing.T, answer *csipb.NodeGetVolumeStatsResponse, can ...cs
 }
 
 func usageOf(all ...*csipb.VolumeUsage) *csipb.NodeGetVolumeStatsResponse {
-	return &csipb.NodeGetVolumeStatsResponse{Usage: all, VolumeCondition: &csipb.VolumeCondition{Abnormal: true, Message: "a disk is missing"}}
+	return &csipb.NodeGetVolumeStatsResponse{Usage: all}
 }
 
 var (
@@ -35,29 +35,22 @@ var (
 )
 
 // Responses are interpreted as upstream does.
-func TestStatsAreTheDriversUsageAndCondition(t *testing.T) {
+func TestStatsAreTheDriversUsage(t *testing.T) {
 	type capabilities = []csipb.NodeServiceCapability_RPC_Type
 	inBytes := pod.VolumeStats{AvailableBytes: 1, CapacityBytes: 3, UsedBytes: 2}
 	whole := inBytes
 	whole.InodesFree, whole.Inodes, whole.InodesUsed = 10, 30, 20
-	watched, bad := whole, &pod.VolumeCondition{Abnormal: true, Message: "a disk is missing"}
-	watched.Condition = bad
 	for name, c := range map[string]struct {
 		answer *csipb.NodeGetVolumeStatsResponse
 		can    capabilities
 		want   pod.VolumeStats
 		err    string
 	}{
-		"bytes and inodes":             {usageOf(someBytes, someInodes), capabilities{measures}, whole, ""},
-		"bytes alone":                  {usageOf(someBytes), capabilities{measures}, inBytes, ""},
-		"a condition":                  {usageOf(someInodes, someBytes), capabilities{measures, watches}, watched, ""},
-		"a condition alone":            {usageOf(), capabilities{measures, watches}, pod.VolumeStats{Condition: bad}, ""},
-		"no condition in the response": {&csipb.NodeGetVolumeStatsResponse{}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{}}, ""},
-		"an unknown unit":              {usageOf(someBytes, &csipb.VolumeUsage{Unit: 7, Total: 9}), capabilities{measures}, inBytes, ""},
-		"nothing at all":               {usageOf(), capabilities{measures}, pod.VolumeStats{}, "kubernetes.io/csi: NodeGetVolumeStats: the driver's response has no usage"},
-		"without the capability":       {usageOf(someBytes), nil, pod.VolumeStats{}, pod.ErrNoStats.Error()},
-		"only VOLUME_CONDITION":        {usageOf(someBytes), capabilities{watches}, pod.VolumeStats{}, pod.ErrNoStats.Error()},
-		"a very long message":          {&csipb.NodeGetVolumeStatsResponse{VolumeCondition: &csipb.VolumeCondition{Message: strings.Repeat("x", 5000)}}, capabilities{measures, watches}, pod.VolumeStats{Condition: &pod.VolumeCondition{Message: strings.Repeat("x", maxMessage) + "…"}}, ""},
+		"bytes and inodes":       {usageOf(someBytes, someInodes), capabilities{measures}, whole, ""},
+		"bytes alone":            {usageOf(someBytes), capabilities{measures}, inBytes, ""},
+		"an unknown unit":        {usageOf(someBytes, &csipb.VolumeUsage{Unit: 7, Total: 9}), capabilities{measures}, inBytes, ""},
+		"nothing at all":         {usageOf(), capabilities{measures}, pod.VolumeStats{}, "kubernetes.io/csi: NodeGetVolumeStats: the driver's response has no usage"},
+		"without the capability": {usageOf(someBytes), nil, pod.VolumeStats{}, pod.ErrNoStats.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f, v := published(t, c.answer, c.can...)

@@ -25,7 +25,6 @@ const (
 	expands   = csipb.NodeServiceCapability_RPC_EXPAND_VOLUME
 	measures  = csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS
 	groups    = csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
-	watches   = csipb.NodeServiceCapability_RPC_VOLUME_CONDITION
 	manyWrite = csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER
 )
 

@@ -25,6 +25,7 @@ func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 	parts := exportedFields(p, opt.NodeName)
 	foreign := pathsOf(parts)
 	clean(p, opt)
+	references := apiReferences(p) // before each alias of a field has the value of the other
 	podapi.Default(p)
 	out := validationFaults(p, text, foreign)
 	if len(parts) > 0 {
@@ -41,7 +42,7 @@ func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 		}
 		out = append(out, advice.Fault{Line: text.Line(path), Field: path, Message: message, Hint: hint})
 	}
-	for _, r := range apiReferences(p) {
+	for _, r := range references {
 		add(r.path, "static pods may not reference "+r.resource, r.hint)
 	}
 	if len(out) == 0 {

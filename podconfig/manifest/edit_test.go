@@ -33,7 +33,7 @@ var choices = []struct {
 		`this needs a cluster; remove the field`,
 		`a container says in volumeMounts .*`,
 		`its status and the other fields .*`,
-		`remove it, or wait for a podd .*`,
+		`remove the field`, // one that is alpha in Kubernetes
 	}},
 	{"the text does not say the value", []string{
 		`fill the template in first .*`,

@@ -49,7 +49,7 @@ var podFates = map[reflect.Type]map[string]fate{
 		"NodeSelector": honoured, "Affinity": honoured, "Tolerations": honoured,
 		// Who writes a manifest for a node has chosen the node.
 		"SchedulerName": others, "TopologySpreadConstraints": others,
-		"SchedulingGates": others, "SchedulingGroup": others, "PreemptionPolicy": others, "PriorityClassName": others,
+		"SchedulingGates": others, "EvictionResponders": others, "SchedulingGroup": others, "PreemptionPolicy": others, "PriorityClassName": others,
 	},
 	reflect.TypeFor[v1.Container](): {
 		"Name": honoured, "Image": honoured, "Command": honoured, "Args": honoured, "WorkingDir": honoured, "Ports": honoured,
@@ -76,7 +76,7 @@ var podFates = map[reflect.Type]map[string]fate{
 	},
 	reflect.TypeFor[v1.VolumeMount](): {
 		"Name": honoured, "ReadOnly": honoured, "RecursiveReadOnly": honoured, "MountPath": honoured, "SubPath": honoured,
-		"MountPropagation": honoured, "SubPathExpr": honoured,
+		"MountPropagation": honoured, "SubPathExpr": honoured, "BindMountOptions": refused,
 	},
 	reflect.TypeFor[v1.EnvVarSource](): {
 		"FieldRef": honoured, "ResourceFieldRef": honoured, "ConfigMapKeyRef": honoured, "SecretKeyRef": honoured, "FileKeyRef": honoured,
@@ -158,6 +158,9 @@ func complaints(owner reflect.Type, f reflect.StructField) []string {
 		*c = *v
 		for i := range c.Env {
 			c.Env[i].ValueFrom = nil
+		}
+		for i := range c.VolumeMounts {
+			c.VolumeMounts[i].BindMountOptions = nil
 		}
 		c.Resources.Claims = nil
 	case *v1.PodSecurityContext:

@@ -70,7 +70,7 @@ var kinds = map[string]struct {
 	"RoleBinding":           {"/apis/rbac.authorization.k8s.io/v1", "rolebindings", false},
 	"APIService":            {"/apis/apiregistration.k8s.io/v1", "apiservices", true},
 	"Deployment":            {"/apis/apps/v1", "deployments", false},
-	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", true},
+	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1", "clustertrustbundles", true},
 
 	"CertificateSigningRequest": {"/apis/certificates.k8s.io/v1", "certificatesigningrequests", true},
 

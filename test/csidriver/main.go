@@ -44,7 +44,7 @@ func main() {
 	if *attach {
 		limit = 3
 	}
-	d.Service = service.New(service.Config{DriverName: *name, DisableAttach: !*attach, AttachLimit: limit, EnableTopology: *attach, NodeExpansionRequired: true, NodeVolumeConditionRequired: true, PermissiveTargetPath: true, IO: d})
+	d.Service = service.New(service.Config{DriverName: *name, DisableAttach: !*attach, AttachLimit: limit, EnableTopology: *attach, NodeExpansionRequired: true, PermissiveTargetPath: true, IO: d})
 	endpoint := filepath.Join(*dir, "csi.sock")
 	plugin := grpc.NewServer(grpc.UnaryInterceptor(tell))
 	csi.RegisterIdentityServer(plugin, d)
@@ -143,9 +143,10 @@ func (d *driver) NodeUnstageVolume(ctx context.Context, q *csi.NodeUnstageVolume
 	return d.Service.NodeUnstageVolume(ctx, q)
 }
 
-func (d *driver) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	answer, err := d.Service.NodePublishVolume(ctx, q)
-	if err != nil {
+func (d *driver) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRequest) (answer *csi.NodePublishVolumeResponse, err error) {
+	if q.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" {
+		answer = &csi.NodePublishVolumeResponse{} // the mock of Kubernetes 1.37 dereferences nil for an inline volume
+	} else if answer, err = d.Service.NodePublishVolume(ctx, q); err != nil {
 		return nil, err
 	}
 	if q.VolumeCapability.GetBlock() != nil {
@@ -164,7 +165,7 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVo
 	}
 	answer, err := d.Service.NodeUnpublishVolume(ctx, q)
 	if status.Code(err) == codes.NotFound && strings.HasPrefix(q.VolumeId, "csi-") {
-		return &csi.NodeUnpublishVolumeResponse{}, nil // the mock forgets inline volumes when it ends
+		return &csi.NodeUnpublishVolumeResponse{}, nil // the mock does not know inline volumes
 	}
 	return answer, err
 }
@@ -207,9 +208,6 @@ func (d *driver) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeSta
 		u.Used, u.Available = used, u.Total-used
 	}
 	answer.Usage = append(answer.Usage, &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: 1000, Used: inodes, Available: 1000 - inodes})
-	if why, err := os.ReadFile(d.volume(q.VolumeId) + ".broken"); err == nil {
-		answer.VolumeCondition.Abnormal, answer.VolumeCondition.Message = true, string(why)
-	}
 	return answer, nil
 }
 

@@ -119,6 +119,11 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
+// WatchHealthStatus: this driver knows nothing about its devices' health.
+func (d *driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
 // HandleError ends a driver that cannot publish its devices.
 func (d *driver) HandleError(_ context.Context, err error, msg string) {
 	log.Printf("%s: %v", msg, err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"podd/test/cluster"
 )
@@ -42,7 +42,7 @@ spec:
 `
 
 func TestTrustBundlesReachAPodAndFollowTheCluster(t *testing.T) {
-	m := meet(t, "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true", "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
+	m := meet(t)
 	if err := m.server.NodeKubeconfig(m.kubeconfig(), m.podd.NodeName()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func TestTrustBundlesReachAPodAndFollowTheCluster(t *testing.T) {
 			spec["signerName"] = signer
 		}
 		metadata := map[string]any{"name": name, "labels": map[string]any{"live": live}}
-		o := cluster.Object{"apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle", "spec": spec, "metadata": metadata}
-		var old certificatesv1beta1.ClusterTrustBundle
+		o := cluster.Object{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "spec": spec, "metadata": metadata}
+		var old certificatesv1.ClusterTrustBundle
 		if err := m.server.Client().Get(t.Context(), o, &old); err == nil {
 			metadata["resourceVersion"] = old.ResourceVersion // which this kind wants
 		}

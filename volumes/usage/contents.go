@@ -33,7 +33,7 @@ type content struct {
 	// measure measures the amount. It may stop once the amount exceeds enough bytes.
 	measure func(ctx context.Context, enough int64) (Amount, error)
 	// read is used for statistics.
-	read func(ctx context.Context) (measurement, time.Duration, error)
+	read func(ctx context.Context) (stats.FsStats, time.Duration, error)
 }
 
 // persistentContents are the contents that a pod has whether or not its containers run: the
@@ -65,7 +65,7 @@ func (m *Meter) containerContents(p *v1.Pod, c v1.ContainerStatus) []content {
 		{
 			label: logsLabel(c.Name), container: c.Name,
 			measure: func(ctx context.Context, enough int64) (Amount, error) { return m.walkSize(ctx, logs, enough) },
-			read: func(ctx context.Context) (measurement, time.Duration, error) {
+			read: func(ctx context.Context) (stats.FsStats, time.Duration, error) {
 				return m.measureTree(ctx, logs, func(ctx context.Context) (Amount, error) { return m.walkSize(ctx, logs, unbounded) })
 			},
 		},
@@ -79,9 +79,9 @@ func (m *Meter) filesContent(label, container string, size func() (Amount, error
 	return content{
 		label: label, container: container,
 		measure: func(context.Context, int64) (Amount, error) { return size() },
-		read: func(context.Context) (measurement, time.Duration, error) {
+		read: func(context.Context) (stats.FsStats, time.Duration, error) {
 			used, err := size()
-			return measurement{FsStats: stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}}, 0, err
+			return stats.FsStats{UsedBytes: number(used.Bytes), InodesUsed: number(used.Inodes)}, 0, err
 		},
 	}
 }
@@ -97,7 +97,7 @@ func (m *Meter) volumeContent(p *v1.Pod, v *v1.Volume) content {
 			}
 			return m.volumeSize(ctx, p, v, dir, enough)
 		},
-		read: func(ctx context.Context) (measurement, time.Duration, error) { return m.readVolume(ctx, p, v) },
+		read: func(ctx context.Context) (stats.FsStats, time.Duration, error) { return m.readVolume(ctx, p, v) },
 	}
 }
 

@@ -5,19 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"podd/internal/pod"
-	"podd/podfs"
 )
 
 // says returns a driver with these stats.
@@ -51,52 +46,13 @@ func TestStatisticsAreTheDrivers(t *testing.T) {
 		}
 		mine := got.VolumeStats[0]
 		if *mine.CapacityBytes != 1000 || *mine.AvailableBytes != 400 || *mine.Inodes != 50 || *mine.InodesUsed != 20 || *mine.InodesFree != 30 ||
-			mine.Time.IsZero() || mine.PVCRef == nil || mine.PVCRef.Name != "claim" || mine.VolumeHealthStats != nil {
+			mine.Time.IsZero() || mine.PVCRef == nil || mine.PVCRef.Name != "claim" {
 			t.Errorf("got %+v", mine)
 		}
 		if *got.EphemeralStorage.UsedBytes != 0 {
 			t.Errorf("a driver's volume counts as ephemeral storage: %d", *got.EphemeralStorage.UsedBytes)
 		}
 	})
-}
-
-// With upstream's names and messages. A volume whose driver does not report its condition
-// has neither.
-func TestAnAbnormalVolumeHasAMetricAndAnEvent(t *testing.T) {
-	d := newDisk()
-	d.drivers["silent"] = says(ofADriver)
-	for name, c := range map[string]pod.VolumeCondition{"fine": {Message: "volume is normal"}, "broken": {Abnormal: true, Message: "a disk is missing"}} {
-		s := ofADriver
-		s.Condition = &c
-		d.drivers[name] = says(s)
-	}
-	m := d.stated(fine)
-	m.cfg.Dirs = podfs.Dirs{Root: t.TempDir()}
-	pods := []*v1.Pod{aPod(claimed("fine", "fine"), claimed("broken", "broken"), claimed("silent", "silent"))}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(m.Collector(func() []*v1.Pod { return pods }))
-	want := `
-# HELP kubelet_volume_stats_health_status_abnormal Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy
-# TYPE kubelet_volume_stats_health_status_abnormal gauge
-kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="broken"} 1
-kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="fine"} 0
-`
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubelet_volume_stats_health_status_abnormal"); err != nil {
-		t.Error(err)
-	}
-	health := map[string]*stats.VolumeHealthStats{}
-	for _, v := range m.Pods(t.Context(), pods)[0].VolumeStats {
-		health[v.Name] = v.VolumeHealthStats
-	}
-	if h := health["broken"]; h == nil || !h.Abnormal {
-		t.Errorf("the broken one: got %v", h)
-	}
-	if h := health["fine"]; h == nil || h.Abnormal || health["silent"] != nil {
-		t.Errorf("the others: got %v and %v", h, health["silent"])
-	}
-	if want := []string{"web Warning VolumeConditionAbnormal Volume broken: a disk is missing"}; !slices.Equal(d.events, want) {
-		t.Errorf("events: got %q, want %q, once for one response", d.events, want)
-	}
 }
 
 // However many requests there are, and not at all without requests.

@@ -22,9 +22,6 @@ var volumeGauges = []struct {
 	{gauge("inodes_used", "Number of used inodes in the volume"), func(s stats.FsStats) *uint64 { return s.InodesUsed }},
 }
 
-// abnormal is upstream's metric for volumes with a driver that reports their condition.
-var abnormal = gauge("health_status_abnormal", "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy")
-
 func gauge(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
@@ -62,7 +59,6 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, g := range volumeGauges {
 		out <- g.desc
 	}
-	out <- abnormal
 	c.meter.durations.Describe(out)
 }
 
@@ -79,9 +75,6 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			if n := g.value(v.FsStats); n != nil {
 				send(g.desc, float64(*n))
 			}
-		}
-		if h := v.VolumeHealthStats; h != nil {
-			send(abnormal, map[bool]float64{true: 1}[h.Abnormal])
 		}
 	}
 }

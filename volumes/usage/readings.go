@@ -28,14 +28,7 @@ type key struct {
 // disk busy.
 type source struct {
 	key
-	read func(ctx context.Context) (f measurement, took time.Duration, err error)
-}
-
-// measurement is the result of a reading: usage, and the condition of a volume if its driver
-// reports that.
-type measurement struct {
-	stats.FsStats
-	health *stats.VolumeHealthStats
+	read func(ctx context.Context) (f stats.FsStats, took time.Duration, err error)
 }
 
 // reading is the last result of a source. Guarded by Meter.mu.
@@ -44,7 +37,7 @@ type reading struct {
 	statsExpiry   time.Time     // when the result expires for statistics
 	rankingExpiry time.Time     // when it expires for the ranking of pods (eviction)
 	lastRequest   time.Time     // the last request
-	latest        *measurement
+	latest        *stats.FsStats
 	lastErr       string
 }
 
@@ -61,7 +54,7 @@ const (
 
 // readAll returns what is known about the sources. It reads those that have expired, and
 // waits as long as the purpose demands.
-func (m *Meter) readAll(ctx context.Context, all []source, why purpose) map[key]measurement {
+func (m *Meter) readAll(ctx context.Context, all []source, why purpose) map[key]stats.FsStats {
 	over := time.NewTimer(readWait)
 	defer over.Stop()
 	if why == forRanking {
@@ -79,7 +72,7 @@ wait:
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := make(map[key]measurement, len(all))
+	known := make(map[key]stats.FsStats, len(all))
 	for _, s := range all {
 		if r := m.readings[s.key]; r != nil && r.latest != nil {
 			known[s.key] = *r.latest

@@ -3,7 +3,6 @@ package usage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -83,7 +82,7 @@ func (m *Meter) Claims(ctx context.Context, pods []*v1.Pod) []stats.VolumeStats 
 	var out []stats.VolumeStats
 	for _, s := range sources {
 		if f, ok := known[s.key]; ok {
-			out = append(out, stats.VolumeStats{FsStats: f.FsStats, PVCRef: of[s.key], VolumeHealthStats: f.health})
+			out = append(out, stats.VolumeStats{FsStats: f, PVCRef: of[s.key]})
 		}
 	}
 	return out
@@ -128,7 +127,7 @@ func (m *Meter) sourcesOf(p *v1.Pod) []source {
 // until there is a reading. measure may hang.
 func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amount, error)) (used Amount, at time.Time, known bool) {
 	key := key{label: "what the container runtime keeps"}
-	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f measurement, took time.Duration, err error) {
+	f, known := m.readAll(ctx, []source{{key, func(ctx context.Context) (f stats.FsStats, took time.Duration, err error) {
 		began := time.Now()
 		used, err := measure(ctx)
 		f.UsedBytes, f.InodesUsed = number(used.Bytes), number(used.Inodes)
@@ -142,14 +141,14 @@ func (m *Meter) Runtime(ctx context.Context, measure func(context.Context) (Amou
 
 // readVolume measures a volume: through its driver, with statfs if it is a mount, or by
 // its tree if it is a directory below the pod's.
-func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (measurement, time.Duration, error) {
+func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (stats.FsStats, time.Duration, error) {
 	f, err := m.driverStats(ctx, p, v)
 	if !errors.Is(err, pod.ErrNoStats) {
 		return f, 0, err
 	}
 	path, err := m.cfg.Path(p, v.Name)
 	if err != nil {
-		return measurement{}, 0, err
+		return stats.FsStats{}, 0, err
 	}
 	if claimOf(p, v) == nil && !isMount(path) {
 		return m.measureTree(ctx, path, func(ctx context.Context) (Amount, error) { return m.volumeSize(ctx, p, v, path, unbounded) })
@@ -157,16 +156,15 @@ func (m *Meter) readVolume(ctx context.Context, p *v1.Pod, v *v1.Volume) (measur
 	began := time.Now()
 	if size, device := deviceSize(path); device { // its usage is known to the pod only
 		m.observeDuration("block", began)
-		return measurement{FsStats: fileSystem{capacity: size}.toFsStats(Amount{}, metav1.Time{})}, 0, nil
+		return fileSystem{capacity: size}.toFsStats(Amount{}, metav1.Time{}), 0, nil
 	}
 	fs, err := m.statfs(path)
 	m.observeDuration("statfs", began)
-	return measurement{FsStats: fs.toFsStats(fs.used(), metav1.Time{})}, 0, err
+	return fs.toFsStats(fs.used(), metav1.Time{}), 0, err
 }
 
-// driverStats returns what a volume's driver reports. If the condition is abnormal, it
-// records an event each time, as upstream does.
-func (m *Meter) driverStats(ctx context.Context, p *v1.Pod, v *v1.Volume) (f measurement, err error) {
+// driverStats returns what a volume's driver reports.
+func (m *Meter) driverStats(ctx context.Context, p *v1.Pod, v *v1.Volume) (f stats.FsStats, err error) {
 	driver := m.cfg.Driver(p, v.Name)
 	leave, err := m.driverLimiter.acquire(ctx, driver)
 	if err != nil {
@@ -181,35 +179,28 @@ func (m *Meter) driverStats(ctx context.Context, p *v1.Pod, v *v1.Volume) (f mea
 	if err != nil {
 		return f, err
 	}
-	f.FsStats = stats.FsStats{
+	return stats.FsStats{
 		AvailableBytes: number(s.AvailableBytes), CapacityBytes: number(s.CapacityBytes), UsedBytes: number(s.UsedBytes),
 		InodesFree: number(s.InodesFree), Inodes: number(s.Inodes), InodesUsed: number(s.InodesUsed),
-	}
-	if c := s.Condition; c != nil {
-		f.health = &stats.VolumeHealthStats{Abnormal: c.Abnormal}
-		if c.Abnormal {
-			m.cfg.Events.Event(p, v1.EventTypeWarning, "VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", v.Name, c.Message))
-		}
-	}
-	return f, nil
+	}, nil
 }
 
 // measureTree measures a directory with one of the slots.
-func (m *Meter) measureTree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (f measurement, took time.Duration, err error) {
+func (m *Meter) measureTree(ctx context.Context, dir string, takes func(context.Context) (Amount, error)) (f stats.FsStats, took time.Duration, err error) {
 	took, err = m.withSlot(ctx, func() error {
 		on, err := m.statfs(dir)
 		if err != nil {
 			return err
 		}
 		used, err := takes(ctx)
-		f.FsStats = on.toFsStats(used, metav1.Time{})
+		f = on.toFsStats(used, metav1.Time{})
 		return ignoreIncomplete(err)
 	})
 	return f, took, err
 }
 
 // read measures a container's layer for statistics.
-func (l *layer) read(ctx context.Context) (f measurement, took time.Duration, err error) {
+func (l *layer) read(ctx context.Context) (f stats.FsStats, took time.Duration, err error) {
 	m := l.meter
 	took, err = m.withSlot(ctx, func() error {
 		used, err := l.measure(ctx, unbounded)
@@ -217,7 +208,7 @@ func (l *layer) read(ctx context.Context) (f measurement, took time.Duration, er
 			return err
 		}
 		on, err := m.statfs(l.info.FSPath)
-		f.FsStats = on.toFsStats(used, metav1.Time{})
+		f = on.toFsStats(used, metav1.Time{})
 		return err
 	})
 	return f, took, err

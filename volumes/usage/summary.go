@@ -9,7 +9,7 @@ import (
 )
 
 // podStats returns the statistics of a pod as far as they are known.
-func podStats(p *v1.Pod, known map[key]measurement) stats.PodStats {
+func podStats(p *v1.Pod, known map[key]stats.FsStats) stats.PodStats {
 	out := stats.PodStats{
 		PodRef:     stats.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
 		Containers: []stats.ContainerStats{},
@@ -19,7 +19,7 @@ func podStats(p *v1.Pod, known map[key]measurement) stats.PodStats {
 	}
 	of := func(label string) *stats.FsStats {
 		if f, ok := known[key{p.UID, label}]; ok {
-			return &f.FsStats
+			return &f
 		}
 		return nil
 	}
@@ -31,14 +31,14 @@ func podStats(p *v1.Pod, known map[key]measurement) stats.PodStats {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if f, ok := known[key{p.UID, volumeLabel(v)}]; ok {
-			out.VolumeStats = append(out.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: f.FsStats, PVCRef: claimOf(p, v), VolumeHealthStats: f.health})
+			out.VolumeStats = append(out.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: f, PVCRef: claimOf(p, v)})
 		}
 	}
 	return out
 }
 
 // ephemeralStorage returns the pod's usage of ephemeral storage, as counted for limits.
-func (m *Meter) ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]measurement) *stats.FsStats {
+func (m *Meter) ephemeralStorage(p *v1.Pod, node stats.FsStats, known map[key]stats.FsStats) *stats.FsStats {
 	all := m.persistentContents(p)
 	for _, c := range runningContainers(p) {
 		all = append(all, m.containerContents(p, c)...)

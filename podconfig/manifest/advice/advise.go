@@ -77,6 +77,7 @@ var required = []struct{ path, hint string }{
 	{"^spec.containers.ports.containerPort", "write containerPort: 80, the port that the program listens on"},
 	{"^spec.containers.volumeMounts.name", "name one of spec.volumes"},
 	{"^spec.containers.volumeMounts.mountPath", "write mountPath: /data, where the container sees the volume"},
+	{"^spec.volumes.image.reference", "write registry/name:tag"},
 	{"^spec.volumes.name", "each volume needs a name, which volumeMounts refer to, for example name: data"},
 	{"^spec.volumes", "write what the volume is, for example emptyDir: {} or hostPath: {path: /srv/data}"},
 	{".items.path", "write path: settings.ini, the file that the key becomes in the volume"},

@@ -20,25 +20,6 @@ type unknownField struct {
 	name, kind string
 }
 
-// newerFields are fields of a Pod that later versions of Kubernetes have, by the object's
-// type, and since when.
-var newerFields = map[string]string{
-	"PodSpec.evictionResponders":          "1.37",
-	"VolumeMount.bindMountOptions":        "1.37",
-	"HTTPGetAction.protocol":              "1.37",
-	"GRPCAction.mode":                     "1.37",
-	"EmptyDirVolumeSource.mode":           "1.37",
-	"ConfigMapVolumeSource.defaultUser":   "1.37",
-	"SecretVolumeSource.defaultUser":      "1.37",
-	"DownwardAPIVolumeSource.defaultUser": "1.37",
-	"ProjectedVolumeSource.defaultUser":   "1.37",
-	"KeyToPath.user":                      "1.37",
-	"DownwardAPIVolumeFile.user":          "1.37",
-	"ServiceAccountTokenProjection.user":  "1.37",
-	"ClusterTrustBundleProjection.user":   "1.37",
-	"PodCertificateProjection.user":       "1.37",
-}
-
 // aliases are names that other tools, and other fields, have for a field.
 var aliases = map[string]string{
 	"cmd": "command", "entrypoint": "command", "environment": "env", "gracePeriod": "terminationGracePeriodSeconds",
@@ -50,11 +31,6 @@ var aliases = map[string]string{
 // that others call so, or a field of another object.
 func (u *unknownField) fault(f Fault) Fault {
 	f.Message = fmt.Sprintf("unknown field %q", Shorten(u.name))
-	if version := newerFields[u.Type.Name()+"."+u.name]; version != "" {
-		f.Message += ", which Kubernetes has since " + version
-		f.Hint = "remove it, or wait for a podd of that version"
-		return f
-	}
 	known, free := strictyaml.FieldsOf(u.Type), u.names(false)
 	if name := u.similarField(free); name != "" {
 		f = f.withEdit(replace(u.Node, name, didYouMean(name).format))

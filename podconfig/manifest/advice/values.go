@@ -51,21 +51,12 @@ func valueWarnings(p *v1.Pod) []warning {
 		case v.HostPath != nil:
 			out = append(out, hostPathWarnings(path+".hostPath.path", v.HostPath.Path)...)
 		case v.Image != nil:
-			out = append(out, volumeImageWarnings(path+".image.reference", v.Image.Reference)...)
+			out = append(out, imageWarnings(path+".image.reference", v.Image.Reference)...)
 		case v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil:
 			out = append(out, sizeWarnings(path+".emptyDir.sizeLimit", "a volume", *v.EmptyDir.SizeLimit)...)
 		}
 	}
 	return slices.Concat(out, deadPorts, sysctlWarnings(p))
-}
-
-// volumeImageWarnings: upstream lets templates leave the reference out, and static pods
-// with them.
-func volumeImageWarnings(path, image string) []warning {
-	if image == "" {
-		return []warning{{path: path, message: "the volume names no image: no container that mounts it can start", hint: "write registry/name:tag"}}
-	}
-	return imageWarnings(path, image)
 }
 
 // imageWarnings: the kubelet says InvalidImageName, once the pod is to run.

@@ -237,7 +237,7 @@ func TestEvictionIsUpstreams(t *testing.T) {
 			if r.IntN(3) == 0 {
 				p.Spec.Tolerations = []v1.Toleration{{Key: []string{"", v1.TaintNodeMemoryPressure, v1.TaintNodeDiskPressure}[r.IntN(3)], Operator: v1.TolerationOpExists, Effect: []v1.TaintEffect{"", v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}[r.IntN(3)]}}
 			}
-			want, got := handler.Admit(&lifecycle.PodAdmitAttributes{Pod: p}), admission.Admit(node, p, nil)
+			want, got := handler.Admit(t.Context(), &lifecycle.PodAdmitAttributes{Pod: p}), admission.Admit(node, p, nil)
 			mine := got.Reason != pod.ReasonEvicted // the rest of podd's admission is not upstream's handler's
 			if mine != want.Admit || !mine && got.Message != want.Message {
 				t.Fatalf("admission under %v: got %+v, want %+v for %+v", conditions, got, want, p.Spec)

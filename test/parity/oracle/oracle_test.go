@@ -160,7 +160,7 @@ func TestAdmissionIsUpstreams(t *testing.T) {
 			decorate(r, o)
 			others = append(others, o)
 		}
-		want := handler.Admit(&lifecycle.PodAdmitAttributes{Pod: p, OtherPods: others})
+		want := handler.Admit(t.Context(), &lifecycle.PodAdmitAttributes{Pod: p, OtherPods: others})
 		got := admission.Admit(ours, p, others)
 		if got.Admitted() != want.Admit || got.Reason != want.Reason {
 			t.Fatalf("got %+v, want %+v for %+v", got, want, p.Spec)
