@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	drabeta "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
@@ -306,7 +306,7 @@ func (r *rig) plug(f *fake) (connect func(bool)) {
 func (r *rig) plugAway(f *fake) (connect func(bool)) {
 	r.t.Helper()
 	states := make(chan bool, 10)
-	i := &instance{driver: f.name, endpoint: endpointOf(f), api: client{f}, health: client{f}, close: func() { f.set(func() { f.closed = true }) }, done: make(chan struct{})}
+	i := &instance{driver: f.name, endpoint: endpointOf(f), api: client{f}, health: []healthapi.DRAResourceHealthClient{client{f}}, close: func() { f.set(func() { f.closed = true }) }, done: make(chan struct{})}
 	i.watch = func(ctx context.Context, tell func(bool)) {
 		for {
 			select {

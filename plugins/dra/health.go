@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	healthalpha "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"podd/internal/pluginconn"
 	"podd/internal/pod"
@@ -40,13 +41,17 @@ func (h *deviceHealth) equal(o *deviceHealth) bool {
 }
 
 // followHealth reads an instance's reports about the health of its devices (KEP-4680) until
-// ctx ends. It does not ask an instance again that does not know the call.
+// ctx ends. It does not ask an instance again that knows no version of the call.
 func (m *Manager) followHealth(ctx context.Context, i *instance) {
-	for {
-		err := m.receiveHealth(ctx, i)
+	for clients := i.health; len(clients) > 0; {
+		err := m.receiveHealth(ctx, clients[0], i)
 		m.forgetHealth(i)
-		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
+		if ctx.Err() != nil {
 			return
+		}
+		if status.Code(err) == codes.Unimplemented {
+			clients = clients[1:]
+			continue
 		}
 		m.log.Debug("a DRA driver reports no health any more: asking again", "driver", i.driver, "error", pluginconn.Shorten(err.Error()), "retry_in", m.times.healthRetry)
 		select {
@@ -57,9 +62,25 @@ func (m *Manager) followHealth(ctx context.Context, i *instance) {
 	}
 }
 
+// alphaHealth calls v1alpha1, which has the messages of v1.
+type alphaHealth struct{ conn grpc.ClientConnInterface }
+
+// NodeWatchResources implements healthapi.DRAResourceHealthClient.
+func (a alphaHealth) NodeWatchResources(ctx context.Context, request *healthapi.NodeWatchResourcesRequest, options ...grpc.CallOption) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
+	stream, err := a.conn.NewStream(ctx, &healthalpha.DRAResourceHealth_ServiceDesc.Streams[0], healthalpha.DRAResourceHealth_NodeWatchResources_FullMethodName, options...)
+	if err != nil {
+		return nil, err
+	}
+	watch := &grpc.GenericClientStream[healthapi.NodeWatchResourcesRequest, healthapi.NodeWatchResourcesResponse]{ClientStream: stream}
+	if err := stream.SendMsg(request); err != nil {
+		return nil, err
+	}
+	return watch, stream.CloseSend()
+}
+
 // receiveHealth reads reports. It returns the reason why there are no more, never nil.
-func (m *Manager) receiveHealth(ctx context.Context, i *instance) error {
-	stream, err := i.health.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
+func (m *Manager) receiveHealth(ctx context.Context, client healthapi.DRAResourceHealthClient, i *instance) error {
+	stream, err := client.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,8 +13,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
-	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	healthalpha "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
@@ -220,19 +223,48 @@ func TestHealthIsThatOfThePodsOwnClaims(t *testing.T) {
 	})
 }
 
-// Over a socket: a driver with the service, and one without, which is not asked again.
+// alphaWatched serves v1alpha1, with its own messages.
+type alphaWatched struct {
+	healthalpha.UnimplementedDRAResourceHealthServer
+	*fake
+}
+
+func (w alphaWatched) NodeWatchResources(_ *healthalpha.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthalpha.NodeWatchResourcesResponse]) error {
+	for devices := range w.health {
+		var of healthalpha.NodeWatchResourcesResponse
+		text, err := proto.Marshal(&healthapi.NodeWatchResourcesResponse{Devices: devices})
+		if err := errors.Join(err, proto.Unmarshal(text, &of)); err != nil {
+			return err
+		}
+		if err := stream.Send(&of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Over a socket: a driver with the service in its newest version, or in the older one, as
+// drivers made for Kubernetes 1.36 have it.
 func TestHealthIsReportedByADriverThatHasTheService(t *testing.T) {
-	r := newRig(t, nil)
-	f := newFake(gpu)
-	path, _ := r.serve(f, "gpu.sock", func(s *grpc.Server) { healthapi.RegisterDRAResourceHealthServer(s, watched{fake: f}) })
-	r.register(gpu, path)
-	p := aPod("web", "big")
-	r.api.add("big", "c1", gpu, p)
-	r.prepares(p)
-	f.health <- report("0", healthapi.HealthStatus_HEALTHY, 0, "")
-	r.eventually("it is shown", func() bool { return strings.HasPrefix(r.shown(), "claim:my-big big-0 Healthy") })
-	r.Deregister(gpu, path)
-	if got := r.shown(); !strings.HasPrefix(got, "claim:my-big big-0 Unknown") {
-		t.Errorf("got %q", got)
+	for version, serve := range map[string]func(*grpc.Server, *fake){
+		"v1":       func(s *grpc.Server, f *fake) { healthapi.RegisterDRAResourceHealthServer(s, watched{fake: f}) },
+		"v1alpha1": func(s *grpc.Server, f *fake) { healthalpha.RegisterDRAResourceHealthServer(s, alphaWatched{fake: f}) },
+	} {
+		t.Run(version, func(t *testing.T) {
+			r := newRig(t, nil)
+			f := newFake(gpu)
+			path, _ := r.serve(f, "gpu.sock", func(s *grpc.Server) { serve(s, f) })
+			defer close(f.health)
+			r.register(gpu, path)
+			p := aPod("web", "big")
+			r.api.add("big", "c1", gpu, p)
+			r.prepares(p)
+			f.health <- report("0", healthapi.HealthStatus_HEALTHY, 0, "")
+			r.eventually("it is shown", func() bool { return strings.HasPrefix(r.shown(), "claim:my-big big-0 Healthy") })
+			r.Deregister(gpu, path)
+			if got := r.shown(); !strings.HasPrefix(got, "claim:my-big big-0 Unknown") {
+				t.Errorf("got %q", got)
+			}
+		})
 	}
 }

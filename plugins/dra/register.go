@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	drabeta "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
@@ -40,7 +40,8 @@ var supportedServices = []string{drapb.DRAPluginService, drabeta.DRAPluginServic
 type instance struct {
 	driver, endpoint string
 	api              drapb.DRAPluginClient
-	health           healthapi.DRAResourceHealthClient
+	// health are clients of the call for health, of its newest version first.
+	health []healthapi.DRAResourceHealthClient
 	// watch reports whether it is connected, until ctx ends.
 	watch func(ctx context.Context, tell func(connected bool))
 	close func()
@@ -109,7 +110,7 @@ func (m *Manager) dial(name, endpoint, service string) (*instance, error) {
 		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w", name, endpoint, err)
 	}
 	i := &instance{
-		driver: name, endpoint: endpoint, api: drapb.NewDRAPluginClient(conn), health: healthapi.NewDRAResourceHealthClient(conn),
+		driver: name, endpoint: endpoint, api: drapb.NewDRAPluginClient(conn), health: []healthapi.DRAResourceHealthClient{healthapi.NewDRAResourceHealthClient(conn), alphaHealth{conn}},
 		watch: func(ctx context.Context, tell func(bool)) { pluginconn.Watch(ctx, conn, tell) },
 		close: func() { conn.Close() }, done: make(chan struct{}),
 	}
