@@ -20,6 +20,7 @@ const (
 	ReasonContainersNotInitialized = "ContainersNotInitialized"
 	ReasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
 	ReasonRestartAllStarted        = "RestartAllContainersStarted"
+	ReasonPodSandboxNotReady       = "PodSandboxNotReady"
 
 	messageRestartRule = "container exited with restart policy rule"
 )
@@ -156,8 +157,8 @@ func condition(all []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 
 // sandboxReady: there is one that containers can be started in.
 func (c *computation) sandboxReady() conditionState {
-	if c.report.Observed.CurrentSandbox(&c.pod.Spec) == nil {
-		return conditionState{status: v1.ConditionFalse}
+	if problem := c.report.Observed.SandboxProblem(&c.pod.Spec); problem != "" {
+		return conditionState{v1.ConditionFalse, ReasonPodSandboxNotReady, problem}
 	}
 	return conditionTrue
 }

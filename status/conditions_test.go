@@ -27,7 +27,7 @@ func TestConditions(t *testing.T) {
 			"False ContainersNotReady containers with unready status: [b a]", "True", "True"}},
 		{"no sandbox", []option{noSandbox(), with("a")}, row{
 			"False ContainersNotReady containers with unready status: [a]",
-			"False ContainersNotReady containers with unready status: [a]", "True", "False"}},
+			"False ContainersNotReady containers with unready status: [a]", "True", "False PodSandboxNotReady no pod sandbox exists"}},
 		{"completed", []option{policy(never), with("a", exited(0, 0, 5))}, row{
 			"False PodCompleted", "False PodCompleted", "True PodCompleted", "True"}},
 		{"failed", []option{policy(never), with("a", exited(0, 3, 5))}, row{
@@ -41,7 +41,7 @@ func TestConditions(t *testing.T) {
 			"False ContainersNotReady containers with unready status: [s]", "True", "True"}},
 		{"gate missing", []option{with("a", running(0, 2)), gate("example.com/lb")}, row{
 			`False ReadinessGatesNotReady corresponding condition of pod readiness gate "example.com/lb" does not exist.`, "True", "True", "True"}},
-		{"two ready sandboxes", []option{with("a", running(0, 2)), secondSandbox()}, row{"True", "True", "True", "False"}},
+		{"two ready sandboxes", []option{with("a", running(0, 2)), secondSandbox()}, row{"True", "True", "True", "False PodSandboxNotReady multiple pod sandboxes are ready and need to be reconciled"}},
 	}
 	for _, tt := range tests {
 		s := compute(aScene(tt.opts...), v1.PodStatus{})

@@ -54,19 +54,34 @@ func (o Observed) LatestContainer(name string) *Container {
 // newest, which must be ready, the only ready one, and on the network of the spec.
 // Otherwise the pod needs a new one, as in upstream's PodSandboxChanged.
 func (o Observed) CurrentSandbox(spec *v1.PodSpec) *Sandbox {
-	if len(o.Sandboxes) == 0 {
+	if o.SandboxProblem(spec) != "" {
 		return nil
 	}
-	for i := range o.Sandboxes[1:] {
-		if o.Sandboxes[i+1].Ready {
-			return nil
+	return &o.Sandboxes[0]
+}
+
+// SandboxProblem says in the kubelet's words why no container can be started in the pod's
+// sandboxes (pkg/kubelet/kuberuntime/util, PodSandboxChanged); empty if one can.
+func (o Observed) SandboxProblem(spec *v1.PodSpec) string {
+	ready := 0
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].Ready {
+			ready++
 		}
 	}
-	newest := &o.Sandboxes[0]
-	if !newest.Ready || newest.HostNetwork != spec.HostNetwork || !newest.HostNetwork && len(newest.IPs) == 0 {
-		return nil
+	switch {
+	case len(o.Sandboxes) == 0:
+		return "no pod sandbox exists"
+	case ready > 1:
+		return "multiple pod sandboxes are ready and need to be reconciled"
+	case !o.Sandboxes[0].Ready:
+		return "pod sandbox is not ready"
+	case o.Sandboxes[0].HostNetwork != spec.HostNetwork:
+		return "network namespace mode changed and sandbox needs to be recreated"
+	case !spec.HostNetwork && len(o.Sandboxes[0].IPs) == 0:
+		return "pod sandbox has no IP address"
 	}
-	return newest
+	return ""
 }
 
 // InitContainersDone says that all init containers have completed in a sandbox, because a regular

@@ -13,27 +13,29 @@ func TestCurrentSandbox(t *testing.T) {
 		return pod.Sandbox{ID: id, Ready: ready, HostNetwork: host, IPs: ips}
 	}
 	for name, tc := range map[string]struct {
-		host bool
-		all  []pod.Sandbox
-		want string
+		host    bool
+		all     []pod.Sandbox
+		want    string
+		problem string
 	}{
-		"none":                        {false, nil, ""},
-		"ready":                       {false, []pod.Sandbox{box("a", true, false, "10.0.0.1")}, "a"},
-		"beside one that died":        {false, []pod.Sandbox{box("b", true, false, "10.0.0.1"), box("a", false, false)}, "b"},
-		"dead":                        {false, []pod.Sandbox{box("a", false, false, "10.0.0.1")}, ""},
-		"dead, an older one is ready": {false, []pod.Sandbox{box("b", false, false), box("a", true, false, "10.0.0.1")}, ""},
-		"two are ready":               {false, []pod.Sandbox{box("b", true, false, "10.0.0.1"), box("a", true, false, "10.0.0.2")}, ""},
-		"without an address":          {false, []pod.Sandbox{box("a", true, false)}, ""},
-		"on the host's network":       {true, []pod.Sandbox{box("a", true, true)}, "a"},
-		"on the host's, against spec": {false, []pod.Sandbox{box("a", true, true, "10.0.0.1")}, ""},
-		"on a network, against spec":  {true, []pod.Sandbox{box("a", true, false, "10.0.0.1")}, ""},
+		"none":                        {false, nil, "", "no pod sandbox exists"},
+		"ready":                       {false, []pod.Sandbox{box("a", true, false, "10.0.0.1")}, "a", ""},
+		"beside one that died":        {false, []pod.Sandbox{box("b", true, false, "10.0.0.1"), box("a", false, false)}, "b", ""},
+		"dead":                        {false, []pod.Sandbox{box("a", false, false, "10.0.0.1")}, "", "pod sandbox is not ready"},
+		"dead, an older one is ready": {false, []pod.Sandbox{box("b", false, false), box("a", true, false, "10.0.0.1")}, "", "pod sandbox is not ready"},
+		"two are ready":               {false, []pod.Sandbox{box("b", true, false, "10.0.0.1"), box("a", true, false, "10.0.0.2")}, "", "multiple pod sandboxes are ready and need to be reconciled"},
+		"without an address":          {false, []pod.Sandbox{box("a", true, false)}, "", "pod sandbox has no IP address"},
+		"on the host's network":       {true, []pod.Sandbox{box("a", true, true)}, "a", ""},
+		"on the host's, against spec": {false, []pod.Sandbox{box("a", true, true, "10.0.0.1")}, "", "network namespace mode changed and sandbox needs to be recreated"},
+		"on a network, against spec":  {true, []pod.Sandbox{box("a", true, false, "10.0.0.1")}, "", "network namespace mode changed and sandbox needs to be recreated"},
 	} {
+		observed, spec := pod.Observed{Sandboxes: tc.all}, &v1.PodSpec{HostNetwork: tc.host}
 		got := ""
-		if sb := (pod.Observed{Sandboxes: tc.all}).CurrentSandbox(&v1.PodSpec{HostNetwork: tc.host}); sb != nil {
+		if sb := observed.CurrentSandbox(spec); sb != nil {
 			got = sb.ID
 		}
-		if got != tc.want {
-			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		if problem := observed.SandboxProblem(spec); got != tc.want || problem != tc.problem {
+			t.Errorf("%s: got %q and %q, want %q and %q", name, got, problem, tc.want, tc.problem)
 		}
 	}
 }
