@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,7 +17,17 @@ func System() v1.NodeSystemInfo {
 		SystemUUID: firstOf("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", "/etc/machine-id"),
 		BootID:     firstOf("/proc/sys/kernel/random/boot_id"),
 		OSImage:    osImage("/etc/os-release", "/usr/lib/os-release"),
+
+		RunningInUserNamespace: new(inUserNamespace("/proc/self/uid_map")),
 	}
+}
+
+// inUserNamespace reports whether a uid_map is not that of the machine's first user
+// namespace, which maps all IDs to themselves (user_namespaces(7)). Without the file the
+// kernel has no user namespaces.
+func inUserNamespace(file string) bool {
+	fields := strings.Fields(firstOf(file))
+	return len(fields) > 0 && !slices.Equal(fields, []string{"0", "0", "4294967295"})
 }
 
 // firstOf returns the content of the first non-empty file, without the white space around it.
