@@ -126,9 +126,9 @@ func (m *Meter) imageFS(ctx context.Context, out Observations, signals []thresho
 	return nil
 }
 
-// memoryLeft counts as the kubelet does: what is not in the working set.
+// memoryLeft counts as the kubelet does.
 func memoryLeft(m kernel.Memory, at time.Time) Observation {
-	return Observation{Available: int64(m.Limit - min(m.Limit, m.WorkingSet)), Capacity: int64(m.Limit), Time: at}
+	return Observation{Available: int64(m.Available()), Capacity: int64(m.Limit), Time: at}
 }
 
 // observeFS sets both signals of a file system: space and inodes. A file system without inodes

@@ -85,6 +85,12 @@ func TestWhatIsLeftIsCountedAsTheKubeletDoes(t *testing.T) {
 	if got := memoryLeft(kernel.Memory{Limit: 1000, Usage: 900, WorkingSet: 300}, at); got != (Observation{Available: 700, Capacity: 1000, Time: at}) {
 		t.Errorf("got %+v", got)
 	}
+	if got := memoryLeft(kernel.Memory{Limit: 1000, WorkingSet: 300, HugePages: 400}, at); got.Available != 300 {
+		t.Errorf("beside huge pages: got %+v", got)
+	}
+	if got := memoryLeft(kernel.Memory{Limit: 1000, WorkingSet: 700, HugePages: 400}, at); got.Available != 0 {
+		t.Errorf("beside huge pages that leave nothing: got %+v", got)
+	}
 	if got := memoryLeft(kernel.Memory{Limit: 1000, WorkingSet: 1200}, at); got.Available != 0 {
 		t.Errorf("got %+v", got)
 	}

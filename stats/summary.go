@@ -227,7 +227,8 @@ func memoryOf(m *measured) *api.MemoryStats {
 		PageFaults: &m.Memory.Faults, MajorPageFaults: &m.Memory.MajorFaults, PSI: psi(m.MemoryPressure),
 	}
 	if m.Memory.Limit < kernel.Unlimited {
-		out.AvailableBytes = remaining(m.Memory.Limit, m.Memory.WorkingSet)
+		available := m.Memory.Available()
+		out.AvailableBytes = &available
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func (a *Alarm) Arm(rel string, available uint64) error {
 			return errors.New("no limit of memory")
 		}
 		// The working set is the usage without inactive pages of files.
-		threshold = m.Limit - min(m.Limit, available) + (m.Usage - m.WorkingSet)
+		threshold = m.Limit - min(m.Limit, available+m.HugePages) + (m.Usage - m.WorkingSet)
 		threshold -= threshold % uint64(unix.Getpagesize())
 	}
 	a.mu.Lock()

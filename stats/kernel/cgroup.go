@@ -130,7 +130,8 @@ func (r *Reader) Memory(rel string) (Memory, error) {
 	}
 	if root {
 		in.dir = r.cfg.Proc
-		m.Limit, _, _ = in.meminfo()
+		info := in.meminfo()
+		m.Limit, m.HugePages = info.total, info.hugePages
 	}
 	return *m, in.err
 }

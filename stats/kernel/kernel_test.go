@@ -136,6 +136,9 @@ func TestTheRootIsTheMachine(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := s.Memory
+			if whole, err := r.Memory("/"); err != nil || whole.HugePages != 512*mib || m.HugePages != 512*mib || whole.Available() != 4<<30-(250+512)*mib {
+				t.Errorf("huge pages: got %+v, %v", whole, err)
+			}
 			if m.Limit != 4<<30 || m.SwapLimit != 1<<30 || m.Usage != 300*mib || m.WorkingSet != 250*mib || m.Swap != 256*mib {
 				t.Errorf("got %+v", m)
 			}

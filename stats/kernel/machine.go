@@ -32,7 +32,8 @@ func (r *Reader) Machine() Machine {
 	in := &reads{file: f, dir: r.cfg.Proc}
 	defer in.close()
 	var m Machine
-	m.Memory, m.Swap, _ = in.meminfo()
+	memory := in.meminfo()
+	m.Memory, m.Swap = memory.total, memory.swapTotal
 	m.Cores, m.PhysicalCores, m.Sockets = cores(in.text("cpuinfo"))
 	m.Kernel = strings.TrimSpace(string(in.text("sys/kernel/osrelease")))
 	m.BootID = strings.TrimSpace(string(in.text("sys/kernel/random/boot_id")))
@@ -74,21 +75,26 @@ func cores(cpuinfo []byte) (logical, physical, sockets int) {
 	return logical, len(all), len(packages)
 }
 
-// meminfo returns bytes.
-func (r *reads) meminfo() (total, swapTotal, swapFree uint64) {
+// meminfo has the machine's memory in bytes. hugePages are what is set aside for huge pages
+// of all sizes, in use or not.
+type meminfo struct{ total, swapTotal, swapFree, hugePages uint64 }
+
+func (r *reads) meminfo() (m meminfo) {
 	for line := range bytes.Lines(r.text("meminfo")) {
 		name, value, _ := bytes.Cut(line, []byte{':'})
 		n := parseNumber(bytes.TrimSuffix(bytes.TrimSpace(value), []byte(" kB"))) << 10
 		switch string(name) {
 		case "MemTotal":
-			total = n
+			m.total = n
 		case "SwapTotal":
-			swapTotal = n
+			m.swapTotal = n
 		case "SwapFree":
-			swapFree = n
+			m.swapFree = n
+		case "Hugetlb":
+			m.hugePages = n
 		}
 	}
-	return total, swapTotal, swapFree
+	return m
 }
 
 // machineMemory adds to a sample of the root what only /proc has: the machine's memory and
@@ -96,10 +102,10 @@ func (r *reads) meminfo() (total, swapTotal, swapFree uint64) {
 func (r *Reader) machineMemory(in *reads, s *Sample) {
 	in.dir = r.cfg.Proc
 	if m := s.Memory; m != nil {
-		total, swapTotal, swapFree := in.meminfo()
-		m.Limit, m.SwapLimit, m.MemorySwapLimit = total, swapTotal, swapTotal
+		info := in.meminfo()
+		m.Limit, m.SwapLimit, m.MemorySwapLimit, m.HugePages = info.total, info.swapTotal, info.swapTotal, info.hugePages
 		if r.cfg.V2 {
-			m.Swap = swapTotal - min(swapTotal, swapFree)
+			m.Swap = info.swapTotal - min(info.swapTotal, info.swapFree)
 		}
 	}
 	s.CPUPressure = in.pressure("pressure/cpu")

@@ -57,8 +57,15 @@ type Memory struct {
 	Limit, Reservation             uint64 // Limit at Unlimited or above is none
 	SwapLimit                      uint64 // of swap alone; Unlimited or above is none
 	MemorySwapLimit                uint64 // as the kernel has it: on v1 of memory and swap together
-	OOMKills                       uint64 // processes that the kernel killed; on v1 without cgroups below
+	// HugePages is what the machine sets aside for huge pages; 0 for a cgroup below the root.
+	// It is part of Limit, and of no working set.
+	HugePages uint64
+	OOMKills  uint64 // processes that the kernel killed; on v1 without cgroups below
 }
+
+// Available returns what is left of the limit, in bytes: what is neither in the working set
+// nor set aside for huge pages (kubernetes/kubernetes#138127).
+func (m *Memory) Available() uint64 { return m.Limit - min(m.Limit, m.WorkingSet+m.HugePages) }
 
 // Device is what was read from a block device and written to it, in bytes and requests.
 type Device struct {
