@@ -77,7 +77,7 @@ func sysctls(n *Node, p *v1.Pod) pod.Verdict {
 		return pod.Verdict{}
 	}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
-		if err := n.Sysctls.check(s.Name, p.Spec.HostNetwork, p.Spec.HostIPC); err != nil {
+		if err := n.Sysctls.check(s.Name, &p.Spec); err != nil {
 			return reject(ReasonSysctlForbidden, "forbidden sysctl: %v", err)
 		}
 	}

@@ -45,7 +45,7 @@ func port(number int32, ip string) func(*v1.Pod) {
 }
 
 func aNode() *Node {
-	s, err := NewSysctls("6.1.0-44-amd64", []string{"net.core.somaxconn", "kernel.msg*"})
+	s, err := NewSysctls("6.1.0-44-amd64", []string{"net.core.somaxconn", "kernel.msg*", "user.*"})
 	if err != nil {
 		panic(err)
 	}
@@ -130,6 +130,9 @@ func TestAdmit(t *testing.T) {
 			message: `forbidden sysctl: "vm.swappiness" not allowlisted: allowedUnsafeSysctls in the configuration names those that pods may set`},
 		"allowed unsafe sysctl":            {pod: with(aPod("a"), set("net/core/somaxconn"))},
 		"allowed by its beginning":         {pod: with(aPod("a"), set("kernel.msgmax"))},
+		"a safe one of Kubernetes 1.37":    {pod: with(aPod("a"), set("net.ipv4.tcp_slow_start_after_idle"))},
+		"one of the pod's own users":       {pod: with(with(aPod("a"), set("user.max_user_namespaces")), func(p *v1.Pod) { p.Spec.HostUsers = new(bool) })},
+		"one of the host's users":          {pod: with(aPod("a"), set("user.max_user_namespaces")), reason: "SysctlForbidden", message: `forbidden sysctl: "user.max_user_namespaces" not allowed with host User enabled`},
 		"a safe one of the host's network": {pod: with(with(aPod("a"), set("net.ipv4.tcp_syncookies")), func(p *v1.Pod) { p.Spec.HostNetwork = true }), reason: "SysctlForbidden", message: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
 		"one of the host's IPC":            {pod: with(with(aPod("a"), set("kernel.msgmax")), func(p *v1.Pod) { p.Spec.HostIPC = true }), reason: "SysctlForbidden", message: `forbidden sysctl: "kernel.msgmax" not allowed with host IPC enabled`},
 		"strict groups": {pod: with(aPod("a"), func(p *v1.Pod) {
@@ -310,7 +313,7 @@ func TestSysctlsOfTheNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.check("net.ipv4.tcp_keepalive_time", false, false) == nil; got != want {
+		if got := s.check("net.ipv4.tcp_keepalive_time", &v1.PodSpec{}) == nil; got != want {
 			t.Errorf("kernel %s: got %v, want %v", release, got, want)
 		}
 	}

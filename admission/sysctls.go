@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
@@ -26,6 +27,8 @@ var safe = []struct {
 	{"net.ipv4.tcp_keepalive_probes", 4, 5},
 	{"net.ipv4.tcp_rmem", 4, 15},
 	{"net.ipv4.tcp_wmem", 4, 15},
+	{"net.ipv4.tcp_slow_start_after_idle", 4, 15},
+	{"net.ipv4.tcp_notsent_lowat", 4, 6},
 }
 
 // Sysctls are those that pods may set. The zero value allows none.
@@ -48,7 +51,7 @@ func NewSysctls(release string, unsafe []string) (Sysctls, error) {
 		ns, name, prefix := sysctl.GetNamespace(pattern)
 		switch {
 		case ns == sysctl.UnknownNamespace:
-			return Sysctls{}, fmt.Errorf("the sysctl %q is not known to belong to a namespace of the pod: allow kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* or net.* only", pattern)
+			return Sysctls{}, fmt.Errorf("the sysctl %q is not known to belong to a namespace of the pod: allow kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*, kernel.domainname or user.* only", pattern)
 		case prefix:
 			s.prefixes[name] = ns
 		default:
@@ -58,8 +61,9 @@ func NewSysctls(release string, unsafe []string) (Sysctls, error) {
 	return s, nil
 }
 
-// check says why a pod may not set a sysctl, in the kubelet's words.
-func (s Sysctls) check(name string, hostNetwork, hostIPC bool) error {
+// check says why a pod may not set a sysctl, in the kubelet's words: one of a namespace that
+// the pod shares with the node would be the node's.
+func (s Sysctls) check(name string, spec *v1.PodSpec) error {
 	name = sysctl.NormalizeName(name)
 	ns, ok := s.names[name]
 	for prefix, of := range s.prefixes {
@@ -70,7 +74,8 @@ func (s Sysctls) check(name string, hostNetwork, hostIPC bool) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("%q not allowlisted: allowedUnsafeSysctls in the configuration names those that pods may set", name)
-	case ns == sysctl.IPCNamespace && hostIPC, ns == sysctl.NetNamespace && hostNetwork:
+	case ns == sysctl.IPCNamespace && spec.HostIPC, ns == sysctl.NetNamespace && spec.HostNetwork,
+		ns == sysctl.UserNamespace && (spec.HostUsers == nil || *spec.HostUsers):
 		return fmt.Errorf("%q not allowed with host %s enabled", name, ns)
 	}
 	return nil
