@@ -149,7 +149,7 @@ func (hostPath) setUp(_ context.Context, t target) error {
 		return makeHostPath(source.Path, *source.Type)
 	}
 	if err != nil {
-		return typeMismatch(source.Path, *source.Type, err.Error())
+		return unknownType(source.Path, *source.Type, err)
 	}
 	return checkHostPath(source.Path, *source.Type, info.Mode())
 }
@@ -173,34 +173,68 @@ func makeHostPath(path string, want v1.HostPathType) error {
 		}
 		return f.Close()
 	}
-	return typeMismatch(path, want, "it does not exist")
+	return unknownType(path, want, fmt.Errorf("path %q does not exist", path))
 }
 
-// typeMismatch is upstream's error for a path of the wrong type, followed by the reason.
-func typeMismatch(path string, want v1.HostPathType, why string) error {
-	words, ok := hostPathTypes[want]
+// unknownType is upstream's error for a path with a type that nobody can say.
+func unknownType(path string, want v1.HostPathType, err error) error {
+	required, ok := hostPathTypes[want]
 	if !ok {
-		return fmt.Errorf("hostPath %s: %q is not a type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
+		return noHostPathType(path, want)
 	}
-	return fmt.Errorf("hostPath type check failed: %s is not %s: %s", path, words, why)
+	return fmt.Errorf("hostPath type check failed, %s is not %s, unable to determine its type: %w", path, required.words, err)
 }
 
-// hostPathTypes describes what each type requires, as describeFileType does.
-var hostPathTypes = map[v1.HostPathType]string{
-	v1.HostPathDirectoryOrCreate: "a directory",
-	v1.HostPathDirectory:         "a directory",
-	v1.HostPathFileOrCreate:      "a file",
-	v1.HostPathFile:              "a file",
-	v1.HostPathSocket:            "a socket file",
-	v1.HostPathCharDev:           "a character device",
-	v1.HostPathBlockDev:          "a block device",
+func noHostPathType(path string, want v1.HostPathType) error {
+	return fmt.Errorf("hostPath %s: %q is not a type of hostPath; use one of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice, or none", path, want)
 }
 
-func checkHostPath(path string, want v1.HostPathType, found fs.FileMode) error {
-	if describeFileType(found) == hostPathTypes[want] {
+// hostPathTypes has for each type the one that the path must have, and its words in
+// upstream's errors.
+var hostPathTypes = map[v1.HostPathType]struct {
+	found v1.HostPathType
+	words string
+}{
+	v1.HostPathDirectoryOrCreate: {v1.HostPathDirectory, "a directory"},
+	v1.HostPathDirectory:         {v1.HostPathDirectory, "a directory"},
+	v1.HostPathFileOrCreate:      {v1.HostPathFile, "a file"},
+	v1.HostPathFile:              {v1.HostPathFile, "a file"},
+	v1.HostPathSocket:            {v1.HostPathSocket, "a socket file"},
+	v1.HostPathCharDev:           {v1.HostPathCharDev, "a character device"},
+	v1.HostPathBlockDev:          {v1.HostPathBlockDev, "a block device"},
+}
+
+func checkHostPath(path string, want v1.HostPathType, mode fs.FileMode) error {
+	required, ok := hostPathTypes[want]
+	if !ok {
+		return noHostPathType(path, want)
+	}
+	found := typeOfFile(mode)
+	switch found {
+	case required.found:
 		return nil
+	case v1.HostPathUnset:
+		return unknownType(path, want, fmt.Errorf("it is %s", describeFileType(mode)))
 	}
-	return typeMismatch(path, want, "it is "+describeFileType(found))
+	return fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, required.words, found)
+}
+
+// typeOfFile returns the type of hostPath that a file has, HostPathUnset for one that none
+// allows.
+func typeOfFile(mode fs.FileMode) v1.HostPathType {
+	switch {
+	case mode.IsDir():
+		return v1.HostPathDirectory
+	case mode.IsRegular():
+		return v1.HostPathFile
+	case mode&fs.ModeSocket != 0:
+		return v1.HostPathSocket
+	case mode&fs.ModeCharDevice != 0:
+		return v1.HostPathCharDev
+	case mode&fs.ModeDevice != 0:
+		return v1.HostPathBlockDev
+	}
+	return v1.HostPathUnset
 }
 
 func describeFileType(mode fs.FileMode) string {

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func TestTheTypeOfAHostPathHoldsAtEachStartOfAContainer(t *testing.T) {
 	mustSetUp(t, m, p) // containers that run are left alone
 	for range 2 {
 		_, err := mountsOf(m, p)
-		mustSay(t, err, `MountVolume.SetUp failed for volume "s" : hostPath type check failed: `+socket+" is not a socket file: it does not exist", "once that has been put right")
+		mustSay(t, err, `MountVolume.SetUp failed for volume "s" : hostPath type check failed, `+socket+" is not a socket file, unable to determine its type: path "+fmt.Sprintf("%q", socket)+" does not exist", "once that has been put right")
 		if pod.ReasonOf(err, "") != pod.ReasonCreateContainerConfigError {
 			t.Errorf("got reason %q", pod.ReasonOf(err, ""))
 		}
@@ -51,7 +52,7 @@ func TestTheTypeOfAHostPathHoldsAtEachStartOfAContainer(t *testing.T) {
 	mustBe(t, file, "") // made again, below a directory that only another container mounts
 	write(t, socket, "a file")
 	_, err := mountsOf(m, p)
-	mustSay(t, err, "is not a socket file: it is a file")
+	mustSay(t, err, "is not a socket file, it's a File")
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestAVolumeThatFailsIsReportedAndRetriedWhileAnotherHangs(t *testing.T) {
 			began := time.Now()
 			_, err := m.Ensure(t.Context(), p)
 			want := `MountVolume.SetUp failed for volume "z" : no space` + "\n" +
-				`MountVolume.SetUp failed for volume "h" : hostPath type check failed: /nowhere is not a directory: it does not exist` + "\n" +
+				`MountVolume.SetUp failed for volume "h" : hostPath type check failed, /nowhere is not a directory, unable to determine its type: path "/nowhere" does not exist` + "\n" +
 				`MountVolume.SetUp failed for volume "a" : no such share`
 			if err == nil || err.Error() != want || pod.ReasonOf(err, "") != "FailedMount" {
 				t.Errorf("got %v, want in the pod's order\n%s", err, want)

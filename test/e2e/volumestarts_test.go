@@ -70,7 +70,7 @@ func TestAContainerWaitsForTheSocketOfItsHostPath(t *testing.T) {
 	}
 	e.terminate(p, "main")
 	e.waiting("socket", "CreateContainerConfigError")
-	e.event("socket", "Failed", path+" is not a socket file: it does not exist")
+	e.event("socket", "Failed", path+" is not a socket file, unable to determine its type: path \""+path+"\" does not exist")
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("something was made in place of the socket (%v)", err)
 	}
