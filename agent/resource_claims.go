@@ -19,7 +19,7 @@ type ResourceClaims interface {
 	Container(p *v1.Pod, c *v1.Container) (cdi []string, err error)
 	// Health is that of a pod's devices, by container; nil for none. A change wakes the pod.
 	Health(p *v1.Pod) map[string][]v1.ResourceStatus
-	// HasPrepared says that there is something to unprepare.
+	// HasPrepared reports whether a claim of the pod must still be unprepared.
 	HasPrepared(uid pod.UID) bool
 	// Unprepare is called once no container or sandbox of the pod runs any more. It is
 	// idempotent, and blocks while drivers work, or until ctx ends.

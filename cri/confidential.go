@@ -26,8 +26,8 @@ const hiddenMessage = mask.Value + ": the container has values of Secrets, and t
 // redaction removes confidential values from a runtime's message about a container.
 type redaction func(message string) string
 
-// apply redacts a message, of which it searches only a bounded part. The cut may fall within a
-// value, so it also removes the few bytes before the cut that could be the beginning of one.
+// apply redacts a message. It searches a bounded part and drops the rest. The cut may fall within
+// a value, so it also removes the few bytes before the cut that could be the beginning of one.
 func (r redaction) apply(message string) string {
 	if len(message) <= 2*maxMessage {
 		return r(message)

@@ -113,7 +113,7 @@ type Manager struct {
 	state                *state
 	lastEventAt          map[v1.ResourceName]time.Time // when the last event about it was recorded
 	nothingReclaimedAt   time.Time                     // when there was nothing to reclaim; zero for never
-	noEvictablePodLogged bool                          // it was logged that there is no pod to evict
+	noEvictablePodLogged bool                          // the log says already that no pod can be evicted
 	dedicatedImageFS     bool                          // the images have a file system of their own
 }
 

@@ -133,7 +133,7 @@ func (s *Store) hasUnreadClaimsLocked() bool {
 	return false
 }
 
-// readClaimsLocked starts to read the claims whose read is pending.
+// readClaimsLocked starts the pending reads of claims.
 func (s *Store) readClaimsLocked(ctx context.Context, work *sync.WaitGroup) {
 	for use, c := range s.remoteClaims {
 		if !c.readPending || c.stop != nil {

@@ -237,18 +237,11 @@ func typeOfFile(mode fs.FileMode) v1.HostPathType {
 	return v1.HostPathUnset
 }
 
+// describeFileType returns what a file is, in the words of upstream's errors where it has any.
 func describeFileType(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "a directory"
-	case mode.IsRegular():
-		return "a file"
-	case mode&fs.ModeSocket != 0:
-		return "a socket file"
-	case mode&fs.ModeCharDevice != 0:
-		return "a character device"
-	case mode&fs.ModeDevice != 0:
-		return "a block device"
+	switch found := typeOfFile(mode); {
+	case found != v1.HostPathUnset:
+		return hostPathTypes[found].words
 	case mode&fs.ModeNamedPipe != 0:
 		return "a named pipe"
 	default:

@@ -47,8 +47,8 @@ func newestDead(in *Input) map[string]*pod.Container {
 	return newest
 }
 
-// nothingToCollect says at little cost that there is nothing to collect, as in most syncs:
-// one sandbox, and of each container one that runs or one that is dead.
+// nothingToCollect is a cheap check for most syncs: the pod has one sandbox, and of each
+// container one that runs or one that is dead.
 func nothingToCollect(in *Input, current *pod.Sandbox) bool {
 	all := in.Observed.Containers
 	if current == nil || len(in.Observed.Sandboxes) > 1 || len(all) > 32 {

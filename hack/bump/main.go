@@ -194,8 +194,7 @@ func (m goMod) edits(all map[string]string, staging []string) (edits []string) {
 }
 
 // stagingOf returns the paths of the staging repositories of a release of Kubernetes,
-// which its own go.mod replaces by directories. Nobody publishes a release that requires
-// them as they are.
+// which its own go.mod replaces by directories.
 func stagingOf(ctx context.Context, release string) (paths []string, err error) {
 	text, err := goCommand(ctx, os.TempDir(), "mod", "download", "-json", kubernetes+"@"+release)
 	if err != nil {
@@ -211,12 +210,6 @@ func stagingOf(ctx context.Context, release string) (paths []string, err error) 
 	}
 	for _, m := range regexp.MustCompile(`(?m)^\s*(?:replace )?(k8s\.io/\S+) => \./staging/`).FindAllStringSubmatch(string(b), -1) {
 		paths = append(paths, m[1])
-	}
-	if len(paths) == 0 {
-		// Since 1.31 its go.mod is part of a workspace: each is required as v0.0.0.
-		for _, m := range regexp.MustCompile(`(?m)^\s*(k8s\.io/\S+) v0\.0\.0\s*$`).FindAllStringSubmatch(string(b), -1) {
-			paths = append(paths, m[1])
-		}
 	}
 	if len(paths) == 0 {
 		return nil, fmt.Errorf("%s has no staging repositories", downloaded.GoMod)

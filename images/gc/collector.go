@@ -363,8 +363,8 @@ func (c *Collector) remove(ctx context.Context, i *pod.Image, why string) error 
 	return nil
 }
 
-// reportStillFull reports that there is not enough room although no unused image is left. It also
-// reports what uses the space.
+// reportStillFull reports that the disk is still too full although no unused image is left, and
+// what uses the space.
 func (c *Collector) reportStillFull(ctx context.Context, before, now Disk) error {
 	var freed uint64
 	if now.Available > before.Available {

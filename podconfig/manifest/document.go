@@ -133,7 +133,7 @@ func (r *reader) failedPod(n *yaml.Node) Failed {
 // failedObject is an object's.
 func failedObject(n *yaml.Node, kind string) Failed { return Failed{Object: keyOf(n, kind)} }
 
-// failedDocument is a document whose header is wrong.
+// failedDocument returns what a document with a wrong header was meant to be.
 func (r *reader) failedDocument(n *yaml.Node) Failed {
 	switch kind := advice.Scalar(advice.HeaderOf(n).Kind); {
 	case slices.Contains(pod.ObjectKinds, kind):
