@@ -60,11 +60,24 @@ func meet(t *testing.T, args ...string) *member {
 // meetWith is meet with users that have no rights.
 func meetWith(t *testing.T, users []string, args ...string) *member {
 	t.Helper()
+	apiserverBinary(t)
+	return meetOn(prepare(t), users, args...)
+}
+
+// apiserverBinary is the kube-apiserver's path; a test that has none is skipped.
+func apiserverBinary(t *testing.T) string {
+	t.Helper()
 	binary := os.Getenv("PODD_TEST_APISERVER")
 	if binary == "" {
 		t.Skip("PODD_TEST_APISERVER is not set: make test-all sets it to a kube-apiserver")
 	}
-	e := prepare(t)
+	return binary
+}
+
+// meetOn is meetWith for a podd that is prepared already.
+func meetOn(e *env, users []string, args ...string) *member {
+	t, binary := e.T, apiserverBinary(e.T)
+	t.Helper()
 	m := &member{e, &cluster.APIServer{
 		Binary: binary, Dir: filepath.Join(e.podd.Dir, "apiserver"), Port: e.node.Port + 8, Nodes: []string{e.podd.NodeName()}, Users: users, Args: args, Audit: true,
 	}}

@@ -50,14 +50,19 @@ var serial atomic.Int64
 func prepare(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
-	node := takeNode(t)
+	return prepareOn(t, takeNode(t), nodes.bundle)
+}
+
+// prepareOn is prepare on a node of the test's own, with the podd of a bundle.
+func prepareOn(t *testing.T, node *testnode.Node, b testnode.Bundle) *env {
+	t.Helper()
 	dir := filepath.Join(node.Dir, fmt.Sprintf("t%d", serial.Add(1)))
 	e := &env{T: t, node: node, out: filepath.Join(dir, "out")}
 	if err := os.MkdirAll(e.out, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if e.podd, err = testnode.NewPodd(node.Place, nodes.bundle, dir); err != nil {
+	if e.podd, err = testnode.NewPodd(node.Place, b, dir); err != nil {
 		t.Fatal(err)
 	}
 	if e.marks, err = testnode.NewMarks(e.out); err != nil {
