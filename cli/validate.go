@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"podd/internal/features"
 	"podd/internal/pod"
 	"podd/podconfig/file"
 	"podd/podconfig/manifest"
@@ -22,6 +23,8 @@ type ValidateOptions struct {
 	// Output is json, yaml, or empty for text.
 	Output     string
 	Validation manifest.Validation
+	// FeatureGates are those of podd run's configuration, as --feature-gates has them.
+	FeatureGates string
 }
 
 // Run prints the manifests' problems. If there are any, it returns a silent error with exit
@@ -35,7 +38,11 @@ func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
 		}
 		node = host
 	}
-	opt := manifest.Options{NodeName: strings.ToLower(node), Source: pod.SourceFile, Validation: o.Validation}
+	gates, err := o.gates()
+	if err != nil {
+		return err
+	}
+	opt := manifest.Options{NodeName: strings.ToLower(node), Source: pod.SourceFile, Validation: o.Validation, Features: gates}
 	v := file.Validate(o.Paths, opt, in)
 	if o.Output == "" {
 		printVerdict(out, v)
@@ -46,6 +53,18 @@ func (o *ValidateOptions) Run(in io.Reader, out io.Writer) error {
 		return &ExitError{Code: 1}
 	}
 	return nil
+}
+
+func (o *ValidateOptions) gates() (features.Set, error) {
+	given, err := features.Parse(o.FeatureGates)
+	if err != nil {
+		return features.Set{}, UsageErrorf("--feature-gates: %v", err)
+	}
+	set, wrong := features.New(given)
+	if len(wrong) > 0 {
+		return features.Set{}, UsageErrorf("--feature-gates: %s: %s", wrong[0].Gate, wrong[0].Message)
+	}
+	return set, nil
 }
 
 func printVerdict(w io.Writer, v file.Verdict) {

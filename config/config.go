@@ -11,6 +11,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"podd/images/records"
+	"podd/internal/features"
 	"podd/internal/mask"
 
 	"podd/eviction/threshold"
@@ -41,6 +42,9 @@ type Config struct {
 	// Warnings are sentences to log once at start: fields that are set and not
 	// honoured, flags without effect, settings that are insecure.
 	Warnings []string
+
+	// Features says which feature gates are on.
+	Features features.Set
 
 	// NodeName is a DNS subdomain in lower case.
 	NodeName string
@@ -126,6 +130,8 @@ type Config struct {
 	Eviction Eviction
 	// EnforcePods says that the pods together are held to what is not reserved.
 	EnforcePods bool
+	// DefaultPodSysctls are set for pods that do not set them, by normalized name.
+	DefaultPodSysctls map[string]string
 	// UnsafeSysctls are names and beginnings of names, with * at the end.
 	UnsafeSysctls []string
 	// Taints are those of --register-with-taints.

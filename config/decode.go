@@ -130,7 +130,10 @@ func parseDocument(file string, data []byte) (*document, error) {
 		return nil, err
 	}
 	d := &document{file: file, lines: decoded.Lines}
-	maps.DeleteFunc(d.lines, func(path string, _ int) bool { return path == "" || strings.HasSuffix(path, "]") }) // the field's line is that of its entries
+	maps.DeleteFunc(d.lines, func(path string, _ int) bool {
+		entry := strings.HasSuffix(path, "]") && !strings.HasPrefix(path, gatesField) // whose line is that of its field
+		return path == "" || entry
+	})
 	return d, json.Unmarshal(decoded.JSON, &d.tree)
 }
 

@@ -149,6 +149,7 @@ func fieldFlags() []*fieldFlag {
 		span("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", "how long a condition of pressure holds after its end", func(c *kc) *time.Duration { return &c.EvictionPressureTransitionPeriod.Duration }),
 		number("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", "longest grace period, in seconds, of pods evicted for --eviction-soft; negative for the pod's own", func(c *kc) *int32 { return &c.EvictionMaxPodGracePeriod }),
 		boolv("kernel-memcg-notification", "kernelMemcgNotification", "have the kernel tell when memory runs short, before the next look", func(c *kc) *bool { return &c.KernelMemcgNotification }),
+		{name: "feature-gates", field: "featureGates", kind: "gates", usage: "feature gates, Name=true or Name=false separated by commas, over those of --config; may be repeated", apply: addGates},
 		list("allowed-unsafe-sysctls", "allowedUnsafeSysctls", "sysctls that pods may set besides the safe ones, separated by commas; a trailing * matches any", func(c *kc) *[]string { return &c.AllowedUnsafeSysctls }),
 		numberp("image-gc-high-threshold", "imageGCHighThresholdPercent", "disk usage in percent above which unused images are removed; 100 for never", func(c *kc) **int32 { return &c.ImageGCHighThresholdPercent }),
 		numberp("image-gc-low-threshold", "imageGCLowThresholdPercent", "disk usage in percent at which removing them stops", func(c *kc) **int32 { return &c.ImageGCLowThresholdPercent }),

@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"podd/internal/features"
 )
 
 // Load reads the files that the flags name, merges, defaults and checks. The
@@ -55,7 +57,9 @@ func (f *Flags) Load() (*Config, error) {
 	if len(check.problems) > 0 {
 		return nil, &Error{check.problems}
 	}
+	c.Features, _ = features.New(kc.FeatureGates) // was checked
 	c.fill(kc)
+	c.fillSysctls(kc)
 	c.fillAPI(kc, address)
 	return c, nil
 }
@@ -149,6 +153,9 @@ func (f *Flags) applyFieldFlags(kc *kubeletv1beta1.KubeletConfiguration, lines m
 			}
 		}
 		lines[ff.field] = Problem{Field: "--" + ff.name}
+		if ff.kind == "gates" {
+			atGates(lines, ff)
+		}
 	}
 	return nil
 }
@@ -223,6 +230,7 @@ func (f *Flags) warnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[stri
 	for _, flag := range f.ignored {
 		all = append(all, fmt.Sprintf("--%s: has no effect: %s", flag.name, flag.why))
 	}
+	all = append(all, gateWarnings(kc, lines)...)
 	all = append(all, evictionWarnings(kc, lines)...)
 	if wrong := enforceWarning(kc.EnforceNodeAllocatable); wrong != "" {
 		p := positionOf(lines, "enforceNodeAllocatable")

@@ -68,6 +68,8 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.ip("address", kc.Address)
 	c.ip("healthzBindAddress", kc.HealthzBindAddress)
+	c.gates(kc)
+	c.sysctls(kc)
 	c.source(kc)
 	c.pulls(kc)
 	c.images(kc)

@@ -125,6 +125,7 @@ func New(c Config) (*Node, error) {
 	}
 	n.budget = budget.New(n.registry)
 	server.RegisterProcess(n.registry, cfg.NodeName, c.Version)
+	registerFeatures(n.registry, cfg.Features)
 	var err error
 	if n.notifier, err = systemd.New(n.log); err != nil {
 		return nil, err
@@ -176,13 +177,13 @@ func (n *Node) newSources() []podconfig.Source {
 	var sources []podconfig.Source
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
-			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.options.Validation, CheckFrequency: n.cfg.FileCheckFrequency,
+			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.options.Validation, Features: n.cfg.Features, CheckFrequency: n.cfg.FileCheckFrequency,
 			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), DeleteImmediately: n.options.AsKubelet, Log: n.log,
 		}))
 	}
 	if n.cfg.StaticPodURL != "" {
 		sources = append(sources, http.New(http.Config{
-			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.options.Validation,
+			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.options.Validation, Features: n.cfg.Features,
 			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"),
 			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
 		}))

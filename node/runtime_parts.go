@@ -159,7 +159,7 @@ func (n *Node) specOptions(facts Facts) spec.Options {
 		Instance: n.instance.id, InstanceFile: n.instance.file, Dirs: n.dirs(),
 		CgroupV2: n.cgroupFacts.Version == cgroup.V2, MemoryCapacity: n.resources.Memory,
 		NoCPUCFSQuota: !cfg.CPUQuota, CPUCFSQuotaPeriod: cfg.CPUQuotaPeriod, SingleProcessOOMKill: cfg.SingleProcessOOMKill,
-		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap,
+		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap, DefaultSysctls: cfg.DefaultPodSysctls,
 		AllowNegativeOOMScore: bundle.MayLowerOOMScore(), SeccompDefault: cfg.SeccompDefault, PauseProfile: facts.PauseProfile,
 	}.WithDefaults()
 }
@@ -193,7 +193,7 @@ func configuredResolvConf(path string) *string {
 func (n *runtimeParts) newAgentParts() agent.Parts {
 	groups := podCgroups{n.cgroups, n.client, n.callFailed, cgroupDurations(n.registry)}
 	return agent.Parts{
-		Observer: observer{n.client, n.oom}, Inputs: n.newEnvResolver(), Files: n.files,
+		Observer: observer{n.client, n.oom}, Inputs: inputs{n.newEnvResolver(), n.cfg.Features}, Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, ResourceClaims: n.resourceClaims, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
 		HostIP: n.hostIP, NodeIPs: n.addresses.Current(),

@@ -39,6 +39,9 @@ type Options struct {
 	// SELinux says that the node enforces SELinux or logs by it, so that the files that
 	// podd makes for a container need its label; nil asks the kernel.
 	SELinux *bool
+	// DefaultSysctls are set for each pod that has their namespace for itself and does not set
+	// them itself (defaultPodSysctls). Their names have dots only.
+	DefaultSysctls map[string]string
 	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
 	// Burstable containers then get 999.
 	MemoryCapacity int64

@@ -33,6 +33,11 @@ func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, e
 		Resources:       sandboxResources(o, p),
 		CgroupParent:    in.CgroupParent,
 	}
+	for name, value := range o.DefaultSysctls {
+		if ownsNamespace(p, name) {
+			config.Linux.Sysctls[name] = value
+		}
+	}
 	if sc := p.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
 			// Runtimes know the notation with dots only, and containerd adds its
@@ -42,6 +47,22 @@ func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, e
 		}
 	}
 	return config, nil
+}
+
+// ownsNamespace says that a sysctl is one of a namespace that the pod has for itself, by
+// upstream's rules (pkg/kubelet/kuberuntime, applyPodSysctls).
+func ownsNamespace(p *v1.Pod, name string) bool {
+	switch ns, _, _ := sysctl.GetNamespace(name); ns {
+	case sysctl.IPCNamespace:
+		return !p.Spec.HostIPC
+	case sysctl.NetNamespace:
+		return !p.Spec.HostNetwork
+	case sysctl.UserNamespace:
+		return p.Spec.HostUsers != nil && !*p.Spec.HostUsers
+	case sysctl.UTSNamespace:
+		return !p.Spec.HostNetwork
+	}
+	return false
 }
 
 // userNamespace returns the node's own for nil, or the pod's with its range of IDs.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"podd/internal/features"
 	"podd/internal/pod"
 	"podd/podconfig"
 	"podd/podconfig/lastgood"
@@ -54,6 +55,8 @@ type Config struct {
 	NodeName string
 	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
+	// Features are the feature gates, which say which alpha fields are honoured.
+	Features features.Set
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
 	// StateDir stores the last good version of each manifest across restarts; "" for none. Only

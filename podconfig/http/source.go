@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"podd/internal/features"
 	"podd/internal/mask"
 	"podd/internal/pod"
 	"podd/internal/wake"
@@ -45,6 +46,8 @@ type Config struct {
 	NodeName string
 	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
+	// Features are the feature gates, which say which alpha fields are honoured.
+	Features features.Set
 	// CheckFrequency is the time between requests; 0 for the default.
 	CheckFrequency time.Duration
 	// StateDir stores the last good response across restarts; "" for none. Only this source
@@ -187,7 +190,7 @@ func (s *Source) poll(ctx context.Context) {
 		return
 	}
 	s.sum = sum
-	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), DisplayOrigin: s.origin(), Now: time.Now(), Validation: s.cfg.Validation}
+	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), DisplayOrigin: s.origin(), Now: time.Now(), Validation: s.cfg.Validation, Features: s.cfg.Features}
 	r := manifest.Decode(body, opt)
 	switch {
 	case len(r.Failed) == 0:

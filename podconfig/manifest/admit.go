@@ -53,7 +53,7 @@ func admit(p *v1.Pod, opt Options, text *strictyaml.Decoded) []advice.Fault {
 			add("spec", "static pods may not reference "+resource, clusterHint)
 		}
 	}
-	for _, u := range unsupportedFields(p) {
+	for _, u := range unsupportedFields(p, opt.Features) {
 		add(u.path, u.message, u.hint)
 	}
 	p.Name = staticName(given, opt.NodeName)

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"podd/internal/features"
 	"podd/internal/pod"
 	"podd/internal/strictyaml"
 	"podd/podconfig/manifest/advice"
@@ -33,6 +34,8 @@ type Options struct {
 	// Validation determines how unknown and duplicate fields are handled; "" is
 	// Strict.
 	Validation Validation
+	// Features are the feature gates; they say which alpha fields are honoured.
+	Features features.Set
 	// Needs asks for Result.Needs.
 	Needs bool
 }

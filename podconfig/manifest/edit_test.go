@@ -34,6 +34,7 @@ var choices = []struct {
 		`a container says in volumeMounts .*`,
 		`its status and the other fields .*`,
 		`remove the field`, // one that is alpha in Kubernetes
+		`switch on the feature gate .*, or remove the field`,
 	}},
 	{"the text does not say the value", []string{
 		`fill the template in first .*`,

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/tools/go/packages"
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/features"
 	"podd/internal/podapi"
 )
 
@@ -180,7 +181,7 @@ func complaints(owner reflect.Type, f reflect.StructField) []string {
 
 func refusals(p *v1.Pod) []string {
 	var out []string
-	for _, u := range unsupportedFields(p) {
+	for _, u := range unsupportedFields(p, features.Set{}) {
 		out = append(out, u.path+": "+u.message)
 	}
 	for _, r := range apiReferences(p) {

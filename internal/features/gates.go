@@ -1,0 +1,109 @@
+package features
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Gate is the name of a feature gate.
+type Gate string
+
+// Gates that podd's code names.
+const (
+	AtomicWriteVolumeUserFields  Gate = "AtomicWriteVolumeUserFields"
+	DRAOptionalNodeOperations    Gate = "DRAOptionalNodeOperations"
+	DefaultPodSysctls            Gate = "DefaultPodSysctls"
+	EmptyDirVolumeMode           Gate = "EmptyDirVolumeMode"
+	GRPCContainerProbeTLS        Gate = "GRPCContainerProbeTLS"
+	H2CContainerProbe            Gate = "H2CContainerProbe"
+	KubeletAllocatedPodsEndpoint Gate = "KubeletAllocatedPodsEndpoint"
+	VolumeBindMountOptions       Gate = "VolumeBindMountOptions"
+)
+
+// had are the gates that podd has: switching one changes what podd does. Every other gate of
+// the release makes no difference here: podd always does, or never does, what it is about.
+var had = []Gate{
+	AtomicWriteVolumeUserFields, DRAOptionalNodeOperations, DefaultPodSysctls, EmptyDirVolumeMode, GRPCContainerProbeTLS, H2CContainerProbe,
+	KubeletAllocatedPodsEndpoint,
+}
+
+// Gates that stand for all of a stage that are not given themselves.
+const (
+	AllAlpha Gate = "AllAlpha"
+	AllBeta  Gate = "AllBeta"
+)
+
+// Stage is how mature a feature is, in the words of upstream's registry.
+type Stage string
+
+// The stages.
+const (
+	Alpha      Stage = "ALPHA"
+	Beta       Stage = "BETA"
+	GA         Stage = "GA"
+	Deprecated Stage = "DEPRECATED"
+)
+
+// Spec is one gate of the release.
+type Spec struct {
+	Name  Gate
+	Stage Stage
+	// Default is whether it is on if nobody says otherwise; Locked, that nobody may.
+	Default, Locked bool
+	// Needs are gates that must be on where this one is, sorted.
+	Needs []Gate
+}
+
+// String is the gate's line in gates.txt.
+func (s Spec) String() string {
+	words := []string{string(s.Name), string(s.Stage), "off"}
+	if s.Default {
+		words[2] = "on"
+	}
+	if s.Locked {
+		words = append(words, "locked")
+	}
+	for _, n := range s.Needs {
+		words = append(words, string(n))
+	}
+	return strings.Join(words, " ")
+}
+
+//go:embed gates.txt
+var text string
+
+// table is gates.txt: its gates in its order, and by name.
+var table = sync.OnceValues(func() ([]Spec, map[Gate]Spec) {
+	var all []Spec
+	byName := map[Gate]Spec{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		s := Spec{Name: Gate(words[0]), Stage: Stage(words[1]), Default: words[2] == "on"}
+		rest := words[3:]
+		if s.Locked = len(rest) > 0 && rest[0] == "locked"; s.Locked {
+			rest = rest[1:]
+		}
+		for _, n := range rest {
+			s.Needs = append(s.Needs, Gate(n))
+		}
+		all = append(all, s)
+		byName[s.Name] = s
+	}
+	return all, byName
+})
+
+// All are the gates of the release, sorted by name.
+func All() []Spec {
+	all, _ := table()
+	return slices.Clone(all)
+}
+
+// IsHad says that podd has the gate: switching it changes what podd does.
+func IsHad(g Gate) bool { return slices.Contains(had, g) }
+
+// Had are the gates that podd has, sorted by name.
+func Had() []Spec {
+	return slices.DeleteFunc(All(), func(s Spec) bool { return !IsHad(s.Name) })
+}
