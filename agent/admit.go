@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -114,6 +115,17 @@ func (a *Agent) countedPods(uid pod.UID) []*v1.Pod {
 	}
 	slices.SortFunc(list, func(x, y *v1.Pod) int { return strings.Compare(string(x.UID), string(y.UID)) })
 	return list
+}
+
+// Allocated returns the pods that use resources of the node, each with those that the node
+// allocated to it, sorted by namespace and name. They are shared: change nothing. Any
+// goroutine may call it.
+func (a *Agent) Allocated() []*v1.Pod {
+	all := a.countedPods("")
+	slices.SortFunc(all, func(x, y *v1.Pod) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	return all
 }
 
 // countedPod returns the pod, or nil if it uses no resources of the node.

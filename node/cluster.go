@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ import (
 	"podd/cni"
 	"podd/cri"
 	"podd/events"
+	"podd/internal/features"
 	"podd/internal/pod"
 	"podd/node/capacity"
 	"podd/objects"
@@ -144,9 +146,13 @@ const systemLogs = "/var/log"
 
 func (n *Node) kubeletOptions() server.Kubelet {
 	c := &n.cfg.API
+	var allocated func() []*v1.Pod
+	if n.cfg.Features.Enabled(features.KubeletAllocatedPodsEndpoint) {
+		allocated = n.agent.Allocated
+	}
 	return server.Kubelet{
 		Debugging: c.Debugging, DebugFlags: c.DebugFlags, Profiling: c.Profiling, SystemLogs: c.SystemLogs, LogQuery: c.LogQuery,
-		LogDir: systemLogs, Flags: n.options.Flags, SetVerbosity: n.options.SetVerbosity, CheckpointDir: filepath.Join(n.cfg.RootDir, "checkpoints"),
+		LogDir: systemLogs, Flags: n.options.Flags, SetVerbosity: n.options.SetVerbosity, CheckpointDir: filepath.Join(n.cfg.RootDir, "checkpoints"), AllocatedPods: allocated,
 	}
 }
 
@@ -269,7 +275,7 @@ func (n *runtimeParts) nodeFacts() nodestatus.Facts {
 		Name: n.cfg.NodeName, Hostname: n.cfg.NodeName, Labels: n.cfg.NodeLabels, Taints: n.cfg.Taints, ProviderID: n.cfg.ProviderID,
 		ExternalCloudProvider: n.cfg.ExternalCloud, NodeIPs: n.cfg.NodeIPs,
 		Capacity: n.resources.Capacity, Allocatable: n.resources.Allocatable,
-		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, DeclaredFeatures: declaredFeatures,
+		Port: n.cfg.API.Port, System: capacity.System(), StrictGroups: n.facts.StrictGroups, DeclaredFeatures: n.declaredFeatures(),
 	}
 	f.System.KernelVersion = n.resources.Kernel
 	f.System.ContainerRuntimeVersion = n.facts.Runtime.Name + "://" + strings.TrimPrefix(n.facts.Runtime.Version, "v")
@@ -290,6 +296,16 @@ func (n *runtimeParts) nodeFacts() nodestatus.Facts {
 // they started with. ExtendWebSocketsToKubelet is missing because it would make the apiserver
 // leave the translation of streams to the node, and runtimes do not speak them.
 var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
+
+// declaredFeatures are also those that a feature gate has switched on, sorted.
+func (n *runtimeParts) declaredFeatures() []string {
+	all := slices.Clone(declaredFeatures)
+	if n.cfg.Features.Enabled(features.DRAOptionalNodeOperations) {
+		all = append(all, string(features.DRAOptionalNodeOperations))
+	}
+	slices.Sort(all)
+	return all
+}
 
 // nodeState returns the part of the Node's status that may change.
 func (n *runtimeParts) nodeState(ctx context.Context) nodestatus.State {

@@ -5,6 +5,8 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // Kubelet configures the kubelet's API.
@@ -23,6 +25,10 @@ type Kubelet struct {
 	Flags func() map[string]string
 	// SetVerbosity sets the log's verbosity, as --v does.
 	SetVerbosity func(level int)
+	// AllocatedPods returns the pods that use resources of the node, each with what the node
+	// allocated to it, sorted. If nil, there is no /allocatedPods: the feature gate
+	// KubeletAllocatedPodsEndpoint is off.
+	AllocatedPods func() []*v1.Pod
 	// CheckpointDir is where /checkpoint leaves archives. It is created when needed.
 	CheckpointDir string
 }
@@ -37,6 +43,7 @@ type kubeletPath struct {
 // beside proxy). Every route has a row. A path without one is proxy.
 var kubeletPaths = []kubeletPath{
 	{"/pods", []string{"pods", "proxy"}},
+	{"/allocatedPods", []string{"pods", "proxy"}},
 	{"/runningpods", []string{"pods", "proxy"}},
 	{"/healthz", []string{"healthz", "proxy"}},
 	{"/livez", []string{"proxy"}},
@@ -85,7 +92,7 @@ func (s *Server) kubeletGroups() []group {
 			{"/runningpods/", off}, {"/run/", off}, {"/exec/", off}, {"/attach/", off}, {"/portForward/", off}, {"/containerLogs/", off}, {"/debug/pprof/", off}, {"/logs/", off},
 		}})
 	}
-	groups = append(groups, s.configGroup(), s.containersGroup(), s.sessionsGroup(), s.checkpointGroup(), s.zpagesGroup())
+	groups = append(groups, s.configGroup(), s.containersGroup(), s.sessionsGroup(), s.checkpointGroup(), s.zpagesGroup(), s.allocatedGroup(s.limitLists))
 	if k.Profiling {
 		groups = append(groups, s.profilesGroup())
 	} else {

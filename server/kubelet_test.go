@@ -271,6 +271,7 @@ func TestPagesForPeopleAreTextOrObjects(t *testing.T) {
 func TestWhichSubresourcesAPathOfTheKubeletTakes(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/pods": {"pods", "proxy"}, "/pods/": {"pods", "proxy"}, "/podsandmore": {"proxy"}, "/runningpods/": {"pods", "proxy"},
+		"/allocatedPods": {"pods", "proxy"}, "/allocatedPods/default/a": {"pods", "proxy"}, "/allocatedPodsandmore": {"proxy"},
 		"/healthz": {"healthz", "proxy"}, "/healthz/ping": {"healthz", "proxy"}, "/configz": {"configz", "proxy"},
 		"/metrics": {"metrics"}, "/metrics/cadvisor": {"metrics"}, "/stats/summary": {"stats"}, "/logs/": {"log"}, "/logs/syslog": {"log"},
 		"/checkpoint/a/b/c": {"checkpoint"}, "/statusz": {"statusz"}, "/flagz": {"configz"},
@@ -284,7 +285,7 @@ func TestWhichSubresourcesAPathOfTheKubeletTakes(t *testing.T) {
 
 // Whoever adds a route says who may use it.
 func TestEveryRouteOfTheKubeletHasARowOfItsSubresources(t *testing.T) {
-	_, _, on := kubeletOf(t, nil)
+	_, _, on := kubeletOf(t, func(k *Kubelet) { k.AllocatedPods = func() []*v1.Pod { return nil } })
 	_, _, off := kubeletOf(t, func(k *Kubelet) { k.Debugging = false })
 	for _, g := range append(on.kubeletGroups(), off.kubeletGroups()...) {
 		for _, r := range g.routes {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"net/http"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,6 +21,32 @@ func podList(pods []*v1.Pod) *v1.PodList {
 		list.Items = append(list.Items, item)
 	}
 	return list
+}
+
+// withoutStatus returns the pods as they are allocated, which their status is no part of.
+func withoutStatus(pods []*v1.Pod) []*v1.Pod {
+	all := make([]*v1.Pod, len(pods))
+	for i, p := range pods {
+		one := *p
+		one.Status = v1.PodStatus{}
+		all[i] = &one
+	}
+	return all
+}
+
+// allocatedPod is the kubelet's GET /allocatedPods/{namespace}/{pod}[/{uid}].
+func (s *Server) allocatedPod(w http.ResponseWriter, r *http.Request) {
+	for _, p := range s.config.Kubelet.AllocatedPods() {
+		uid := r.PathValue("uid")
+		if p.Namespace != r.PathValue("namespace") || p.Name != r.PathValue("pod") || uid != "" && uid != string(p.UID) {
+			continue
+		}
+		one := *withoutStatus([]*v1.Pod{p})[0]
+		one.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+		s.serveJSON(func(*http.Request) any { return &one }).ServeHTTP(w, r)
+		return
+	}
+	http.Error(w, "pod not found", http.StatusNotFound)
 }
 
 // runningPods is the kubelet's GET /runningpods: pods with a running container, with

@@ -73,6 +73,18 @@ func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middlewar
 	}}
 }
 
+// allocatedGroup has the pods as the node allocated resources to them (KEP-1287).
+func (s *Server) allocatedGroup(bounds ...middleware) group {
+	if s.config.Kubelet.AllocatedPods == nil {
+		return group{}
+	}
+	one := http.HandlerFunc(s.allocatedPod)
+	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{
+		{"/allocatedPods", s.serveJSON(func(*http.Request) any { return podList(withoutStatus(s.config.Kubelet.AllocatedPods())) })},
+		{"/allocatedPods/{namespace}/{pod}", one}, {"/allocatedPods/{namespace}/{pod}/{uid}", one},
+	}}
+}
+
 // statsGroup has the kubelet's statistics.
 func (s *Server) statsGroup(bounds ...middleware) group {
 	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", http.HandlerFunc(s.summary)}}}

@@ -57,6 +57,8 @@ var fineGrained = []struct {
 }{
 	{"GET", "/pods", "pods", true},
 	{"GET", "/runningpods/", "pods", true},
+	{"GET", "/allocatedPods", "pods", true},
+	{"GET", "/allocatedPods/default/none", "pods", true},
 	{"GET", "/healthz", "healthz", true},
 	{"GET", "/healthz/ping", "healthz", true},
 	{"GET", "/configz", "configz", true},
