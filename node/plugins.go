@@ -7,6 +7,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"podd/agent"
+	"podd/internal/features"
 	"podd/plugins/devices/podresources"
 	"podd/plugins/dra"
 	"podd/plugins/registry"
@@ -19,7 +20,8 @@ func (n *runtimeParts) newDRAManager() {
 		return
 	}
 	n.draManager = dra.New(dra.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Cluster: n.membership.client, Waker: deviceWaker{n}, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Cluster: n.membership.client, Waker: deviceWaker{n},
+		OptionalOperations: n.cfg.Features.Enabled(features.DRAOptionalNodeOperations), Log: n.log, Metrics: n.registry,
 	})
 	n.resourceClaims, n.podResourcesClaims = n.draManager, n.draManager
 	n.problems.add(n.draManager.Problems)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podd/internal/checkpoint"
@@ -35,6 +36,8 @@ type savedClaim struct {
 	Allocation string              `json:"allocation"`
 	Pods       []pod.UID           `json:"pods"`
 	Drivers    map[string][]device `json:"drivers"`
+	// Skips are claim.skips: a claim may be unprepared when it is gone from the cluster.
+	Skips map[string][]resourcev1.SkipNodeOperation `json:"skips,omitempty"`
 }
 
 // save writes the checkpoint if anything has changed. It blocks until the data is on disk.
@@ -64,7 +67,7 @@ func (m *Manager) savedLocked() checkpointData {
 		c := m.claims[key]
 		s.Claims = append(s.Claims, savedClaim{
 			Namespace: c.namespace, Name: c.name, UID: c.uid, Allocation: c.allocation,
-			Pods: slices.Sorted(maps.Keys(c.pods)), Drivers: maps.Clone(c.drivers),
+			Pods: slices.Sorted(maps.Keys(c.pods)), Drivers: maps.Clone(c.drivers), Skips: c.skips,
 		})
 	}
 	return s
@@ -86,7 +89,7 @@ func (m *Manager) restore() {
 		return
 	}
 	for _, of := range s.Claims {
-		c := &claim{namespace: of.Namespace, name: of.Name, uid: of.UID, allocation: of.Allocation, pods: map[pod.UID]bool{}, drivers: of.Drivers}
+		c := &claim{namespace: of.Namespace, name: of.Name, uid: of.UID, allocation: of.Allocation, pods: map[pod.UID]bool{}, drivers: of.Drivers, skips: of.Skips}
 		for _, uid := range of.Pods {
 			c.pods[uid] = true
 		}

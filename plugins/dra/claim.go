@@ -36,6 +36,8 @@ type claim struct {
 	// drivers maps each driver with a part in the allocation to the devices that it has
 	// prepared.
 	drivers map[string][]device
+	// skips are the calls that drivers want to be spared, by driver (KEP-5945); "*" is all.
+	skips map[string][]resourcev1.SkipNodeOperation
 	// prepared says that this podd has prepared it.
 	prepared       bool
 	unprepareError string // why it could not be unprepared
@@ -142,6 +144,9 @@ func (m *Manager) fetchClaim(ctx context.Context, p *v1.Pod, name string, genera
 		return nil, fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", p.Name, p.UID, name, of.UID)
 	}
 	c, err := newClaim(p.Namespace, name, of)
+	if err == nil && len(c.skips) > 0 && !m.optionalOperations {
+		err = errors.New("DRAOptionalNodeOperations feature gate is disabled on kubelet")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ResourceClaim %s: %w", name, err)
 	}
@@ -161,7 +166,45 @@ func newClaim(namespace, name string, of *resourcev1.ResourceClaim) (*claim, err
 		c.drivers[results[i].Driver] = nil
 	}
 	c.allocation = allocationHash(results)
+	c.skips = skippedOperations(results)
 	return c, nil
+}
+
+// skippedOperations returns the calls that no device of a driver in an allocation needs, by
+// driver: those that all of its devices want to be spared.
+func skippedOperations(results []resourcev1.DeviceRequestAllocationResult) map[string][]resourcev1.SkipNodeOperation {
+	skips := map[string][]resourcev1.SkipNodeOperation{}
+	seen := map[string]bool{}
+	for i := range results {
+		driver, spared := results[i].Driver, results[i].SkipNodeOperations
+		switch {
+		case len(spared) == 0:
+			delete(skips, driver)
+		case !seen[driver]:
+			skips[driver] = slices.Clone(spared)
+		default:
+			skips[driver] = intersection(skips[driver], spared)
+		}
+		seen[driver] = true
+	}
+	maps.DeleteFunc(skips, func(_ string, calls []resourcev1.SkipNodeOperation) bool { return len(calls) == 0 })
+	return skips
+}
+
+// intersection returns what both name; "*" is everything.
+func intersection(a, b []resourcev1.SkipNodeOperation) []resourcev1.SkipNodeOperation {
+	switch {
+	case slices.Contains(a, resourcev1.SkipNodeOperationAll):
+		return slices.Clone(b)
+	case slices.Contains(b, resourcev1.SkipNodeOperationAll):
+		return a
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(o resourcev1.SkipNodeOperation) bool { return !slices.Contains(b, o) })
+}
+
+// spares says that a driver is not to be called for the claim.
+func (c *claim) spares(driver string, call resourcev1.SkipNodeOperation) bool {
+	return slices.Contains(c.skips[driver], call) || slices.Contains(c.skips[driver], resourcev1.SkipNodeOperationAll)
 }
 
 // allocationHash tells one allocation from another.
@@ -186,6 +229,9 @@ func (m *Manager) checkDriversRegistered(uid pod.UID, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, driver := range slices.Sorted(maps.Keys(c.drivers)) {
+		if c.spares(driver, resourcev1.SkipNodeOperationNodePrepareResources) {
+			continue // it may never be on this node
+		}
 		if _, err := m.instanceLocked(driver); err != nil {
 			m.addWaitingLocked(driver, uid)
 			return err

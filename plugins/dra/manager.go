@@ -38,8 +38,11 @@ type Config struct {
 	NodeName string
 	Cluster  Cluster
 	Waker    Waker
-	Log      *slog.Logger
-	Metrics  prometheus.Registerer
+	// OptionalOperations is the feature gate DRAOptionalNodeOperations: drivers are not called
+	// for devices that need it not. Without it such claims are rejected.
+	OptionalOperations bool
+	Log                *slog.Logger
+	Metrics            prometheus.Registerer
 }
 
 // times are the deadlines and waits.
@@ -69,6 +72,8 @@ type Manager struct {
 	metrics    *metrics
 	times      times
 	loop       *loop.Loop // watches over drivers, and does due work
+	// optionalOperations says that claims may spare their drivers calls.
+	optionalOperations bool
 
 	claimLocks keylock.Locks[string] // by claim.key: held while drivers are called for a claim
 	saving     sync.Mutex            // held while the checkpoint is written
@@ -100,7 +105,7 @@ type Manager struct {
 func New(c Config) *Manager {
 	m := &Manager{
 		checkpoint: newCheckpoint(filepath.Join(c.RootDir, "dra.json")), node: c.NodeName, cluster: c.Cluster, waker: c.Waker, log: c.Log,
-		times: upstreamTimes, loop: loop.New(),
+		times: upstreamTimes, loop: loop.New(), optionalOperations: c.OptionalOperations,
 		claims: map[string]*claim{}, drivers: map[string][]*instance{}, measuredDrivers: map[string]bool{},
 		waiting: map[string]map[pod.UID]bool{}, orphanedPods: map[pod.UID]bool{},
 		wipeAt: map[string]time.Time{}, wiping: map[string]*sliceDeletion{},

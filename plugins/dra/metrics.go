@@ -3,16 +3,24 @@ package dra
 import (
 	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	resourcev1 "k8s.io/api/resource/v1"
 )
 
 // metrics are the kubelet's. Their label for drivers is bounded by maxDrivers.
-type metrics struct{ operations, calls *prometheus.HistogramVec }
+type metrics struct {
+	operations, calls            *prometheus.HistogramVec
+	prepareSkips, unprepareSkips *prometheus.CounterVec
+
+	mu     sync.Mutex      // guards spared
+	spared map[string]bool // the drivers of the skips
+}
 
 // anyDriver stands for all drivers together.
 const anyDriver = "<any>"
@@ -24,6 +32,7 @@ var inUseDesc = prometheus.NewDesc("dra_resource_claims_in_use",
 func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) *metrics {
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	m := &metrics{
+		spared: map[string]bool{},
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "dra_operations_duration_seconds", Help: "How long it took to prepare or unprepare all claims of a pod.", Buckets: buckets,
 		}, []string{"operation_name", "is_error"}),
@@ -31,7 +40,13 @@ func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) *metrics
 			Name: "dra_grpc_operations_duration_seconds", Help: "How long drivers took to respond to calls.", Buckets: buckets,
 		}, []string{"driver_name", "method_name", "grpc_status_code"}),
 	}
-	reg.MustRegister(m.operations, m.calls, inUseCollector{inUse})
+	m.prepareSkips = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dra_node_prepare_skips_total", Help: "How often a driver was not called for a claim whose devices need no NodePrepareResources (SkipNodeOperations).",
+	}, []string{"driver_name"})
+	m.unprepareSkips = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dra_node_unprepare_skips_total", Help: "How often a driver was not called for a claim whose devices need no NodeUnprepareResources (SkipNodeOperations).",
+	}, []string{"driver_name"})
+	reg.MustRegister(m.operations, m.calls, m.prepareSkips, m.unprepareSkips, inUseCollector{inUse})
 	return m
 }
 
@@ -54,6 +69,21 @@ func (d callTimer) intercept(ctx context.Context, method string, q, r any, conn 
 	}
 	d.calls.WithLabelValues(d.driver, method, code.String()).Observe(time.Since(began).Seconds())
 	return err
+}
+
+// skipped counts a call that a driver was spared. It need never register here: claims name it.
+func (m *metrics) skipped(driver string, call resourcev1.SkipNodeOperation) {
+	m.mu.Lock()
+	if !m.spared[driver] && len(m.spared) >= maxDrivers {
+		driver = anyDriver
+	}
+	m.spared[driver] = true
+	m.mu.Unlock()
+	if call == resourcev1.SkipNodeOperationNodePrepareResources {
+		m.prepareSkips.WithLabelValues(driver).Inc()
+	} else {
+		m.unprepareSkips.WithLabelValues(driver).Inc()
+	}
 }
 
 func (m *metrics) forget(driver string) {

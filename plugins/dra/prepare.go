@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"podd/internal/pluginconn"
@@ -55,7 +56,11 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 		return err
 	}
 	for _, driver := range driversOf(todo) {
-		if err := m.prepareWith(ctx, p.UID, driver, withDriver(todo, driver)); err != nil {
+		claims := m.toCall(withDriver(todo, driver), driver, resourcev1.SkipNodeOperationNodePrepareResources)
+		if len(claims) == 0 {
+			continue
+		}
+		if err := m.prepareWith(ctx, p.UID, driver, claims); err != nil {
 			return err
 		}
 	}
@@ -141,6 +146,17 @@ func withDriver(claims []*claim, driver string) (some []*claim) {
 		}
 	}
 	return some
+}
+
+// toCall returns those of a driver's claims for which it is to be called. It counts the others.
+func (m *Manager) toCall(claims []*claim, driver string, call resourcev1.SkipNodeOperation) []*claim {
+	return slices.DeleteFunc(claims, func(c *claim) bool {
+		spared := c.spares(driver, call)
+		if spared {
+			m.metrics.skipped(driver, call)
+		}
+		return spared
+	})
 }
 
 // prepareWith makes one driver prepare its part of claims. The caller holds their locks.

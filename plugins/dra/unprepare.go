@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"podd/internal/pod"
@@ -69,7 +70,10 @@ func (m *Manager) releaseClaims(ctx context.Context, uid pod.UID, keys []string,
 	var errs []error
 	stuck := map[*claim]error{}
 	for _, driver := range driversOf(last) {
-		claims := withDriver(last, driver)
+		claims := m.toCall(withDriver(last, driver), driver, resourcev1.SkipNodeOperationNodeUnprepareResources)
+		if len(claims) == 0 {
+			continue
+		}
 		if err := m.unprepareWith(ctx, uid, driver, claims); err != nil {
 			errs = append(errs, err)
 			for _, c := range claims {
