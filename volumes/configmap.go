@@ -15,7 +15,7 @@ func configMaps() kind {
 	return liveKind("kubernetes.io/configmap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil }, &liveDriver{
 		collect: func(t target) (files, error) {
 			s, out := t.volume.ConfigMap, files{}
-			return out, out.addConfigMap(t, keyProjection{s.Name, s.Items, s.DefaultMode, s.Optional})
+			return out, out.addConfigMap(t, keyProjection{s.Name, s.Items, s.DefaultMode, s.DefaultUser, s.Optional})
 		},
 	})
 }
@@ -25,6 +25,7 @@ type keyProjection struct {
 	object   string
 	items    []v1.KeyToPath // empty: all keys, by their names
 	mode     *int32         // for items without a mode
+	user     *int64         // for items without a user
 	optional *bool
 }
 
@@ -45,9 +46,11 @@ func (f files) addConfigMap(t target, k keyProjection) error {
 	if len(k.items) == 0 {
 		for name, text := range object.Data {
 			f.putText(name, text, k.mode)
+			f.own(t, name, k.user)
 		}
 		for name, data := range object.BinaryData {
 			f.put(name, data, k.mode)
+			f.own(t, name, k.user)
 		}
 		return nil
 	}
@@ -62,7 +65,10 @@ func (f files) addConfigMap(t target, k keyProjection) error {
 			f.put(item.Path, data, k.mode, item.Mode)
 		case !k.isOptional():
 			return fmt.Errorf("configmap references non-existent config key: %s", item.Key)
+		default:
+			continue
 		}
+		f.own(t, item.Path, k.user, item.User)
 	}
 	return nil
 }

@@ -14,12 +14,12 @@ func downwardAPIs(memory *tmpfs) kind {
 		memory: memory,
 		collect: func(t target) (files, error) {
 			s, out := t.volume.DownwardAPI, files{}
-			return out, out.addDownwardAPI(t, s.Items, s.DefaultMode)
+			return out, out.addDownwardAPI(t, s.Items, s.DefaultMode, s.DefaultUser)
 		},
 	})
 }
 
-func (f files) addDownwardAPI(t target, items []v1.DownwardAPIVolumeFile, mode *int32) error {
+func (f files) addDownwardAPI(t target, items []v1.DownwardAPIVolumeFile, mode *int32, user *int64) error {
 	if t.sources.downward == nil {
 		return errors.New("this node does not provide downward API fields")
 	}
@@ -39,6 +39,7 @@ func (f files) addDownwardAPI(t target, items []v1.DownwardAPIVolumeFile, mode *
 			continue
 		}
 		f.putText(item.Path, value, mode, item.Mode)
+		f.own(t, item.Path, user, item.User)
 	}
 	return utilerrors.NewAggregate(errs) // upstream's form of several errors
 }

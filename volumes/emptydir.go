@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"podd/internal/features"
 	"podd/internal/hugepage"
 	"podd/internal/pod"
+	"podd/volumes/ownership"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -29,18 +31,19 @@ type emptyDir struct {
 	nodeMemory int64 // bytes
 	memory     *tmpfs
 	projects   Projects // or nil
+	modes      bool     // mode is honoured
 }
 
 const emptyDirPlugin = "kubernetes.io/empty-dir"
 
-// emptyDirs returns the kind; nodeMemory is in bytes, projects may be nil.
-func emptyDirs(nodeMemory int64, memory *tmpfs, projects Projects) kind {
+// emptyDirs returns the kind.
+func emptyDirs(o Options, memory *tmpfs) kind {
 	return kind{
 		plugin:  emptyDirPlugin,
 		managed: true,
 		handles: isEmptyDir,
 		path:    func(t target) string { return t.dir },
-		driver:  &emptyDir{nodeMemory, memory, projects},
+		driver:  &emptyDir{o.NodeMemory, memory, o.Projects, o.Features.Enabled(features.EmptyDirVolumeMode)},
 	}
 }
 
@@ -60,25 +63,48 @@ func (e *emptyDir) setUp(ctx context.Context, t target) error {
 	if source == nil {
 		source = &v1.EmptyDirVolumeSource{}
 	}
-	if err := makeDir(ctx, t, e.assignProject); err != nil {
+	mode := e.mode(source)
+	if err := makeDir(ctx, t, mode, e.assignProject); err != nil {
 		return err
 	}
 	switch {
 	case source.Medium == v1.StorageMediumDefault:
 		return nil
 	case source.Medium == v1.StorageMediumMemory:
-		return e.memory.mount(t.dir, e.tmpfsSize(t.pod, source), fsGroup(t.pod))
+		return e.memory.mount(t.dir, tmpfsOptions{size: e.tmpfsSize(t.pod, source), group: fsGroup(t.pod), mode: mode})
 	case strings.HasPrefix(string(source.Medium), string(v1.StorageMediumHugePages)):
-		return mountHugePages(t, source.Medium)
+		return mountHugePages(t, source.Medium, mode)
 	default:
 		return fmt.Errorf("unknown storage medium %q; use none, Memory, HugePages or HugePages-<size>", source.Medium)
 	}
 }
 
-// makeDir creates the volume's directory with mode 0777 and the pod's fsGroup, and
+// mode returns the mode that the volume asks for, 0 to 01777; nil for the medium's own.
+func (e *emptyDir) mode(source *v1.EmptyDirVolumeSource) *uint32 {
+	if source.Mode == nil || !e.modes {
+		return nil
+	}
+	mode := uint32(*source.Mode) & 0o1777 // was validated
+	return &mode
+}
+
+// rootMode returns the mode of a volume's directory: the one that it asks for, or the
+// medium's own, with what an fsGroup adds.
+func rootMode(asked *uint32, own uint32, group *int64) uint32 {
+	mode := own
+	if asked != nil {
+		mode = *asked
+	}
+	if group != nil {
+		mode = ownership.Mode(mode, true, false)
+	}
+	return mode
+}
+
+// makeDir creates the volume's directory with a mode, nil for 0777, and the pod's fsGroup, and
 // renames it into place last: a directory of that name is complete, and the mode that
 // containers may have given it is kept. Before the rename it calls made, unless nil.
-func makeDir(ctx context.Context, t target, made func(t target, dir string)) error {
+func makeDir(ctx context.Context, t target, mode *uint32, made func(t target, dir string)) error {
 	if _, err := os.Lstat(t.dir); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -91,8 +117,8 @@ func makeDir(ctx context.Context, t target, made func(t target, dir string)) err
 	if err := os.Mkdir(unfinished, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := os.Chmod(unfinished, 0o777); err != nil {
-		return err
+	if err := unix.Chmod(unfinished, rootMode(mode, 0o777, nil)); err != nil {
+		return &os.PathError{Op: "chmod", Path: unfinished, Err: err}
 	}
 	if err := t.fsGroups.apply(ctx, t, unfinished); err != nil {
 		return err
@@ -129,7 +155,7 @@ func podMemoryLimit(p *v1.Pod) (int64, bool) {
 	return limits.Memory().Value(), pod.IsLimited(p, v1.ResourceMemory) && !limits.Memory().IsZero()
 }
 
-func mountHugePages(t target, medium v1.StorageMedium) error {
+func mountHugePages(t target, medium v1.StorageMedium, mode *uint32) error {
 	size, err := hugePageSize(t.pod, medium)
 	if err != nil {
 		return err
@@ -142,13 +168,20 @@ func mountHugePages(t target, medium v1.StorageMedium) error {
 	options := "pagesize=" + strconv.FormatInt(size, 10)
 	group := fsGroup(t.pod)
 	if group != nil {
-		options += fmt.Sprintf(",gid=%d,mode=775", *group)
+		options += fmt.Sprintf(",gid=%d", *group)
 	}
-	err = wrapMountError("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
-	if err != nil || group == nil {
+	if group == nil && mode == nil {
+		return wrapMountError("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options))
+	}
+	root := rootMode(mode, 0o755, group)
+	options += fmt.Sprintf(",mode=%o", root&0o1777)
+	if err := wrapMountError("hugetlbfs", t.dir, unix.Mount("nodev", t.dir, "hugetlbfs", 0, options)); err != nil || group == nil {
 		return err
 	}
-	return os.Chmod(t.dir, 0o775|fs.ModeSetgid) // its mount options cannot set setgid
+	if err := unix.Chmod(t.dir, root); err != nil { // its mount options cannot set setgid
+		return &os.PathError{Op: "chmod", Path: t.dir, Err: err}
+	}
+	return nil
 }
 
 func checkHugePages(dir string, want int64) error {

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"podd/internal/features"
 	"podd/internal/pod"
 )
 
@@ -15,7 +16,7 @@ import (
 func kinds(o Options) []kind {
 	memory := &tmpfs{}
 	return []kind{
-		emptyDirs(o.NodeMemory, memory, o.Projects),
+		emptyDirs(o, memory),
 		hostPaths(),
 		configMaps(),
 		secrets(memory),
@@ -137,6 +138,6 @@ func sourceName(source any) string {
 func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k *kind) target {
 	return target{
 		pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name),
-		sources: contentSources{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens, bundles: m.options.TrustBundles}, fsGroups: m.fsGroups,
+		sources: contentSources{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens, bundles: m.options.TrustBundles, users: m.options.Features.Enabled(features.AtomicWriteVolumeUserFields)}, fsGroups: m.fsGroups,
 	}
 }

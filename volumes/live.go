@@ -44,6 +44,24 @@ func (f files) putText(name, text string, modes ...*int32) {
 	f[path.Clean(name)] = file{File: payload.File{Mode: modeOf(modes)}, text: text}
 }
 
+// own gives a file to the user that its item or its volume names; the most specific comes
+// last (KEP-5936). Without one, or if the feature gate is off, the file stays as it is. In a
+// user namespace of the pod's the user is the one of the containers: their mounts are
+// ID-mapped.
+func (f files) own(t target, name string, users ...*int64) {
+	if !t.sources.users {
+		return
+	}
+	name = path.Clean(name)
+	each := f[name]
+	for _, u := range users {
+		if u != nil {
+			each.UID = *u
+		}
+	}
+	f[name] = each
+}
+
 func modeOf(modes []*int32) uint32 {
 	mode := v1.ConfigMapVolumeSourceDefaultMode
 	for _, m := range modes { // the most specific last
@@ -98,11 +116,11 @@ func (l *liveDriver) setUp(ctx context.Context, t target) error {
 	if err != nil {
 		return collectError{err}
 	}
-	if err := makeDir(ctx, t, nil); err != nil {
+	if err := makeDir(ctx, t, nil, nil); err != nil {
 		return err
 	}
 	if l.memory != nil {
-		if err := l.memory.mount(t.dir, liveTmpfsBytes, fsGroup(t.pod)); err != nil {
+		if err := l.memory.mount(t.dir, tmpfsOptions{size: liveTmpfsBytes, group: fsGroup(t.pod)}); err != nil {
 			return err
 		}
 	}

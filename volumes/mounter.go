@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"podd/internal/features"
 	"podd/internal/keylock"
 	"podd/internal/pod"
 	"podd/internal/slots"
@@ -37,6 +38,8 @@ type Options struct {
 	Tokens Tokens
 	// TrustBundles provides ClusterTrustBundles, or is NoTrustBundles.
 	TrustBundles TrustBundles
+	// Features are the feature gates: those of emptyDir.mode, and of owners of files.
+	Features features.Set
 	// CSI sets up CSI volumes; nil if no driver can register.
 	CSI CSI
 	// Claims resolves claims to PersistentVolumes; nil for none.

@@ -41,6 +41,7 @@ type contentSources struct {
 	downward Downward     // nil for none
 	tokens   Tokens       // nil for none
 	bundles  TrustBundles // nil for none
+	users    bool         // user and defaultUser of files are honoured
 }
 
 // podObjects are the objects as one pod sees them: an immutable object keeps the content

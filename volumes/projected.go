@@ -28,14 +28,14 @@ func projections(memory *tmpfs) kind {
 }
 
 func (f files) addProjection(t target, s *v1.VolumeProjection) error {
-	mode := t.volume.Projected.DefaultMode
+	mode, user := t.volume.Projected.DefaultMode, t.volume.Projected.DefaultUser
 	switch {
 	case s.ConfigMap != nil:
-		return f.addConfigMap(t, keyProjection{s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional})
+		return f.addConfigMap(t, keyProjection{s.ConfigMap.Name, s.ConfigMap.Items, mode, user, s.ConfigMap.Optional})
 	case s.Secret != nil:
-		return f.addSecret(t, keyProjection{s.Secret.Name, s.Secret.Items, mode, s.Secret.Optional})
+		return f.addSecret(t, keyProjection{s.Secret.Name, s.Secret.Items, mode, user, s.Secret.Optional})
 	case s.DownwardAPI != nil:
-		return f.addDownwardAPI(t, s.DownwardAPI.Items, mode)
+		return f.addDownwardAPI(t, s.DownwardAPI.Items, mode, user)
 	case s.ServiceAccountToken != nil:
 		return f.addToken(t, s.ServiceAccountToken, mode)
 	case s.ClusterTrustBundle != nil:

@@ -12,7 +12,7 @@ func secrets(memory *tmpfs) kind {
 		memory: memory,
 		collect: func(t target) (files, error) {
 			s, out := t.volume.Secret, files{}
-			return out, out.addSecret(t, keyProjection{s.SecretName, s.Items, s.DefaultMode, s.Optional})
+			return out, out.addSecret(t, keyProjection{s.SecretName, s.Items, s.DefaultMode, s.DefaultUser, s.Optional})
 		},
 	})
 }
@@ -28,6 +28,7 @@ func (f files) addSecret(t target, k keyProjection) error {
 	if len(k.items) == 0 {
 		for name, data := range object.Data {
 			f.put(name, data, k.mode)
+			f.own(t, name, k.user)
 		}
 		return nil
 	}
@@ -37,6 +38,7 @@ func (f files) addSecret(t target, k keyProjection) error {
 		switch {
 		case ok:
 			f.put(item.Path, data, k.mode, item.Mode)
+			f.own(t, item.Path, k.user, item.User)
 		case !k.isOptional():
 			return fmt.Errorf("references non-existent secret key: %s", item.Key)
 		}

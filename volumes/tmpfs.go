@@ -15,15 +15,25 @@ type tmpfs struct {
 	noswapUnsupported atomic.Bool
 }
 
-// mount mounts a tmpfs of size bytes at dir, unless there is one already. The mode is
-// the kernel's default 1777, as with the kubelet, plus setgid if the volume has a group.
-func (m *tmpfs) mount(dir string, size int64, group *int64) error {
+// tmpfsOptions are those of a mount.
+type tmpfsOptions struct {
+	size  int64   // bytes
+	group *int64  // the volume's, or nil
+	mode  *uint32 // nil for the kernel's default 1777, as with the kubelet
+}
+
+// mount mounts a tmpfs at dir, unless there is one already. Its root is setgid if the volume
+// has a group.
+func (m *tmpfs) mount(dir string, o tmpfsOptions) error {
 	if done, err := isMountedAs(dir, unix.TMPFS_MAGIC); done || err != nil {
 		return err
 	}
-	options := "size=" + strconv.FormatInt(size, 10)
-	if group != nil {
-		options += fmt.Sprintf(",gid=%d,mode=3777", *group)
+	options := "size=" + strconv.FormatInt(o.size, 10)
+	if o.group != nil {
+		options += fmt.Sprintf(",gid=%d", *o.group)
+	}
+	if o.group != nil || o.mode != nil {
+		options += fmt.Sprintf(",mode=%o", rootMode(o.mode, 0o1777, o.group))
 	}
 	if !m.noswapUnsupported.Load() {
 		err := unix.Mount("tmpfs", dir, "tmpfs", 0, options+",noswap")

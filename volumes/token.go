@@ -28,22 +28,30 @@ func (f files) addToken(t target, s *v1.ServiceAccountTokenProjection, mode *int
 	if err != nil {
 		return err
 	}
-	f.putPrivate(t, s.Path, []byte(token), mode)
+	f.putPrivate(t, s.Path, []byte(token), mode, s.User)
 	return nil
 }
 
-// putPrivate adds a file that the user of the pod's containers may read, or everybody if they
-// have none in common and there is no fsGroup.
-func (f files) putPrivate(t target, name string, data []byte, mode *int32) {
-	user, common := commonUser(t.pod)
-	if common || fsGroup(t.pod) != nil {
+// putPrivate adds a file of a projected volume that its user may read: the one that the
+// source or the volume names, or that of the pod's containers. If there is none, and no
+// fsGroup either, everybody may.
+func (f files) putPrivate(t target, name string, data []byte, mode *int32, user *int64) {
+	owner, owned := commonUser(t.pod)
+	if t.sources.users {
+		for _, u := range []*int64{t.volume.Projected.DefaultUser, user} {
+			if u != nil {
+				owner, owned = *u, true
+			}
+		}
+	}
+	if owned || fsGroup(t.pod) != nil {
 		owners := int32(0o600)
 		mode = &owners
 	}
 	f.put(name, data, mode)
-	if common {
+	if owned {
 		each := f[path.Clean(name)]
-		each.UID = user
+		each.UID = owner
 		f[path.Clean(name)] = each
 	}
 }

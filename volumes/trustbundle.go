@@ -22,6 +22,6 @@ func (f files) addTrustBundle(t target, s *v1.ClusterTrustBundleProjection, mode
 	if err != nil {
 		return err
 	}
-	f.putPrivate(t, s.Path, anchors, mode)
+	f.putPrivate(t, s.Path, anchors, mode, s.User)
 	return nil
 }
