@@ -142,7 +142,7 @@ func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	}
 	n.problems.add(p.archives.Problems)
 	p.prober = prober.New(prober.Config{
-		Execer: p.client, Waker: wake, Events: n.recorder,
+		Execer: p.client, Waker: wake, Events: n.recorder, Features: n.cfg.Features,
 		// Probe results are valid only within a boot: containers do not survive it.
 		StateDir: filepath.Join(n.cfg.StateDir, "probes"),
 		Budget:   n.budget,

@@ -2,6 +2,7 @@ package prober
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,9 +13,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/httpget"
 	"podd/internal/pluginconn"
@@ -35,7 +39,7 @@ const (
 )
 
 // grpc asks a server's health service (grpc.health.v1) over a connection of its
-// own, without TLS. The messages are upstream's (pkg/probe/grpc).
+// own. The messages are upstream's (pkg/probe/grpc).
 func (h *handlers) grpc(ctx context.Context, j job) attemptResult {
 	if j.ip == "" {
 		return attemptResult{verdict: unknown, err: errNoIP}
@@ -48,7 +52,7 @@ func (h *handlers) grpc(ctx context.Context, j job) attemptResult {
 	}
 	addr := net.JoinHostPort(j.ip, strconv.Itoa(int(j.probe.GRPC.Port)))
 	var why connectError
-	conn, err := newGRPCClient(addr, j.timeout, &why)
+	conn, err := newGRPCClient(addr, h.credentials(j.probe.GRPC), j.timeout, &why)
 	if err != nil {
 		return attemptResult{verdict: unknown, err: err}
 	}
@@ -66,10 +70,19 @@ func (h *handlers) grpc(ctx context.Context, j job) attemptResult {
 	return attemptResult{verdict: success, message: "service healthy"}
 }
 
+// credentials are those of a probe: without TLS, or with TLS and any certificate, as for
+// httpGet (KEP-4939).
+func (h *handlers) credentials(action *v1.GRPCAction) credentials.TransportCredentials {
+	if h.grpcTLS && action.Mode != nil && *action.Mode == v1.GRPCProbeModeTLS {
+		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as documented for grpc.mode
+	}
+	return insecure.NewCredentials()
+}
+
 // newGRPCClient returns a client for one call, which tells why it was not connected.
-func newGRPCClient(addr string, timeout time.Duration, why *connectError) (*grpc.ClientConn, error) {
+func newGRPCClient(addr string, transport credentials.TransportCredentials, timeout time.Duration, why *connectError) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent(httpget.UserAgent("probe")),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := httpget.Dialer().DialContext(ctx, "tcp", addr)

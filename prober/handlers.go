@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/features"
 	"podd/internal/httpget"
 	"podd/internal/pod"
 )
@@ -24,10 +27,31 @@ type handlers struct {
 	execer    Execer
 	gate      *gate
 	transport http.RoundTripper
+	// h2c is the transport of httpGet.protocol: HTTP2; nil if that gate is off. grpcTLS
+	// honours grpc.mode: TLS.
+	h2c     http.RoundTripper
+	grpcTLS bool
 }
 
 func newHandlers(execer Execer, g *gate) *handlers {
 	return &handlers{execer: execer, gate: g, transport: httpget.NewProbeTransport()}
+}
+
+// withFeatures makes the handlers obey the feature gates.
+func (h *handlers) withFeatures(gates features.Set) *handlers {
+	if gates.Enabled(features.H2CContainerProbe) {
+		h.h2c = httpget.NewH2CTransport()
+	}
+	h.grpcTLS = gates.Enabled(features.GRPCContainerProbeTLS)
+	return h
+}
+
+// transportFor returns the transport for an action.
+func (h *handlers) transportFor(action *v1.HTTPGetAction) http.RoundTripper {
+	if h.h2c != nil && action.Protocol != nil && *action.Protocol == v1.HTTPProtocolHTTP2 {
+		return h.h2c
+	}
+	return h.transport
 }
 
 // run runs a probe's handler once. It ends with ctx, and soon after j.timeout.
@@ -104,7 +128,7 @@ func (h *handlers) http(ctx context.Context, j job) attemptResult {
 	if err != nil {
 		return attemptResult{verdict: unknown, err: err}
 	}
-	client := http.Client{Transport: h.transport, CheckRedirect: httpget.CheckRedirect}
+	client := http.Client{Transport: h.transportFor(j.probe.HTTPGet), CheckRedirect: httpget.CheckRedirect}
 	resp, err := client.Do(req)
 	switch {
 	case err != nil && ctx.Err() != nil: // in the words of http.Client.Timeout, which upstream sets

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/budget"
+	"podd/internal/features"
 	"podd/internal/pod"
 	"podd/internal/wake"
 )
@@ -41,7 +42,9 @@ type Config struct {
 	// Budget bounds the runs that pods' annotations want earlier than their probes' periods;
 	// nil for no bound.
 	Budget *budget.Budget
-	Log    *slog.Logger
+	// Features are the feature gates: those of HTTP/2 without TLS, and of gRPC with TLS.
+	Features features.Set
+	Log      *slog.Logger
 	// Metrics gets podd's own metrics of probing; PerProbe gets those by pod and
 	// container that /metrics/probes shows. Either may be nil.
 	Metrics, PerProbe prometheus.Registerer
@@ -80,7 +83,7 @@ func New(cfg Config) *Prober {
 		checkpoint: loadCheckpoint(cfg.StateDir, cfg.Log), startedAt: time.Now(), idle: make(chan probeRun), poke: wake.New(),
 		pods: make(map[pod.UID]*probedPod), spread: make(map[time.Duration]int),
 	}
-	p.runHandler = newHandlers(cfg.Execer, p.gate).run
+	p.runHandler = newHandlers(cfg.Execer, p.gate).withFeatures(cfg.Features).run
 	return p
 }
 

@@ -38,6 +38,22 @@ func Dialer() *net.Dialer {
 // negotiates it. A request's context bounds reading its response's body, too.
 func NewProbeTransport() http.RoundTripper { return newTransport(false) }
 
+// NewH2CTransport returns the transport for probes over HTTP/2 without TLS, with prior
+// knowledge (RFC 9113, section 3.3): neither HTTP/1.1 nor TLS is spoken. Each request has a
+// connection of its own.
+func NewH2CTransport() http.RoundTripper {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{
+		DialContext:            Dialer().DialContext,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeaders,
+		Protocols:              protocols,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: window, MaxReceiveBufferPerConnection: window},
+	}
+}
+
 // NewHookTransport returns the transport for lifecycle handlers. It is like the one for
 // probes, but without HTTP/2, and requests have the headers of upstream's client for
 // handlers, which offers to keep the connection and to unpack gzip. Connections are closed
