@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"podd/internal/features"
+	"podd/internal/versions"
 )
 
 func TestFeatureGates(t *testing.T) {
@@ -26,8 +27,8 @@ func TestABadGateIsNamedWhereItIsWritten(t *testing.T) {
 		args []string
 		want string
 	}{
-		"misspelt in the file": {"featureGates:\n  PodsAPI: true\n  MemoryQOS: true\n", nil, "FILE:5: featureGates[MemoryQOS]: unrecognized feature gate: Kubernetes 1.37 has none of this name: did you mean MemoryQoS?"},
-		"misspelt in a flag":   {"", []string{"--feature-gates=MemoryQOS=true"}, "--feature-gates: MemoryQOS: unrecognized feature gate: Kubernetes 1.37 has none of this name: did you mean MemoryQoS?"},
+		"misspelt in the file": {"featureGates:\n  PodsAPI: true\n  MemoryQOS: true\n", nil, "FILE:5: featureGates[MemoryQOS]: unrecognized feature gate: Kubernetes " + versions.KubernetesMinor + " has none of this name: did you mean MemoryQoS?"},
+		"misspelt in a flag":   {"", []string{"--feature-gates=MemoryQOS=true"}, "--feature-gates: MemoryQOS: unrecognized feature gate: Kubernetes " + versions.KubernetesMinor + " has none of this name: did you mean MemoryQoS?"},
 		"locked":               {"featureGates: {DRAAdminAccess: false}\n", nil, "FILE:3: featureGates[DRAAdminAccess]: cannot set feature gate DRAAdminAccess to false, feature is locked to true: leave it out"},
 		"locked, by a flag":    {"featureGates: {DRAAdminAccess: true}\n", []string{"--feature-gates=DRAAdminAccess=false"}, "--feature-gates: DRAAdminAccess: cannot set feature gate"},
 		"without its need":     {"featureGates: {WorkloadWithJob: true}\n", nil, "FILE:3: featureGates[WorkloadWithJob]: WorkloadWithJob is enabled, but depends on features that are disabled: [GenericWorkload]"},
