@@ -39,7 +39,7 @@ func TestDevicesAreAskedLast(t *testing.T) {
 		"to come":   {stock: stock{waits: "a plugin"}, pod: fits, want: pod.Verdict{PendingReason: "a plugin"}, asked: 1},
 		"not there": {stock: stock{err: errors.New("no gpu")}, pod: fits, want: pod.Verdict{Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to no gpu, which is unexpected"}, asked: 1},
 		"rejected before, and nothing is reserved":   {pod: tooBig, want: pod.Verdict{Reason: "OutOfcpu"}, released: 1},
-		"not before those that it preempts are gone": {pod: crit, others: []*v1.Pod{aPod("b", "cpu", "2")}, want: pod.Verdict{Preempt: []pod.UID{"uid-b"}}},
+		"not before those that it preempts are gone": {pod: crit, others: []*v1.Pod{aPod("b", "cpu", "2")}, want: pod.Verdict{Preempt: []pod.UID{"uid-b"}, PreemptFor: "cpu"}},
 	} {
 		*s = tc.stock
 		got := g.Admit(tc.pod, tc.others)
@@ -58,7 +58,7 @@ func TestDevicesAreAskedLast(t *testing.T) {
 kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 kubelet_admission_rejections_total{reason="UnexpectedAdmissionError"} 1
 `
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubelet_admission_rejections_total"); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,7 +18,7 @@ type Devices interface {
 }
 
 // Gate asks Admit and AdmitResize with the node's facts, gives the pods that are admitted
-// their devices, and counts rejections.
+// their devices, and counts verdicts.
 type Gate struct {
 	node    *Node
 	devices Devices
@@ -44,8 +44,11 @@ func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	if g.devices != nil {
 		v = g.withDevices(p, v)
 	}
-	if v.Reason != "" {
+	switch {
+	case v.Reason != "":
 		g.metrics.rejected(v.Reason)
+	case v.Admitted():
+		g.metrics.admits(p)
 	}
 	return v
 }

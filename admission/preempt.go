@@ -33,7 +33,7 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) pod.Verdict {
 		return reject(ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
 			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %v%s", missing, describeShortages(short))
 	}
-	v := pod.Verdict{Message: "Waits for pods of lower priority to terminate"}
+	v := pod.Verdict{Message: "Waits for pods of lower priority to terminate", PreemptFor: resourceLabel(short[0].name)}
 	for _, victim := range victims {
 		v.Preempt = append(v.Preempt, victim.UID)
 	}

@@ -46,6 +46,8 @@ type orphan struct {
 	pod.Summary
 	// spec is the pod as it was accepted; nil if that is unknown.
 	spec *pod.Desired
+	// rejected says that its source had it: it may have run before it was rejected.
+	rejected bool
 }
 
 // orphanOf adds what was stored to what the runtime shows of a pod.

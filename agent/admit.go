@@ -81,9 +81,7 @@ func (a *Agent) reject(d *pod.Desired, before rejection, verdict pod.Verdict) {
 		if len(verdict.Preempt) > 0 {
 			message = "waiting for preempted pods to terminate"
 		}
-		for _, victim := range verdict.Preempt {
-			a.End(victim, preemptionEnd())
-		}
+		a.preempt(verdict)
 		r.Waiting = waitingAll(d.Pod, message)
 		a.cfg.Status.Report(r)
 		return

@@ -91,7 +91,7 @@ func New(cfg Config) *Agent {
 		cfg.Objects = noObjects{}
 	}
 	cfg.Parts = cfg.Parts.withDefaults()
-	return &Agent{
+	a := &Agent{
 		cfg:           cfg,
 		log:           cfg.Log,
 		metrics:       newMetrics(cfg.Metrics),
@@ -123,6 +123,10 @@ func New(cfg Config) *Agent {
 		lookups:       make(map[pod.UID]bool),
 		foreign:       make(map[pod.UID]bool),
 	}
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister(podCounts{a})
+	}
+	return a
 }
 
 // Run is the sync loop. It blocks until ctx ends or updates is closed, and returns
@@ -220,7 +224,7 @@ func (a *Agent) apply(u pod.Update) {
 			a.delete(d)
 		}
 	}
-	a.metrics.desired.Set(float64(len(a.desired)))
+	a.countDesired()
 }
 
 // noLongerDesired records that a source has removed a pod. It keeps the spec if the pod
@@ -236,7 +240,7 @@ func (a *Agent) noLongerDesired(d *pod.Desired) {
 	}
 	if rejected {
 		a.cfg.Status.Forget(uid)
-		a.orphans[uid] = orphan{Summary: pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}}
+		a.orphans[uid] = orphan{Summary: pod.Summary{UID: uid, Name: d.Pod.Name, Namespace: d.Pod.Namespace, Source: d.Source}, rejected: true}
 	}
 	if _, runs := a.orphans[uid]; runs || !a.recovered {
 		a.lastDesired[uid] = d
@@ -267,6 +271,8 @@ func (a *Agent) reconcile(ctx context.Context) {
 		}
 	}
 	for uid, w := range a.workers {
+		_, listed := a.deleted[uid]
+		w.setOrphan(a.desired[uid] == nil && !listed)
 		if a.desired[uid] == nil {
 			w.terminate("its manifest was removed")
 		}

@@ -259,6 +259,9 @@ type Parts struct {
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
 	Resizer Resizer
+	// MissingFeatures returns the features that nodes declare (KEP-5328), that a change of a pod
+	// needs, and that this node does not have. It may be nil, and must not block.
+	MissingFeatures func(before, after *v1.Pod) []string
 	// HostIP returns the address at which pods on the host's network are reached now; empty
 	// if unknown. It must not block.
 	HostIP func() string

@@ -57,6 +57,13 @@ func (w *worker) endedElsewhereLocked(k completionCheckpoint) {
 	}
 }
 
+// setOrphan records whether the pod's source has stopped listing it.
+func (w *worker) setOrphan(orphan bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.orphan = orphan
+}
+
 // desired is the newest spec that was left for the worker.
 func (w *worker) desired() *pod.Desired {
 	w.mu.Lock()

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -13,17 +12,20 @@ import (
 // metrics have the kubelet's names if the kubelet has them
 // (pkg/kubelet/metrics/metrics.go), and podd_ otherwise.
 type metrics struct {
-	desired           prometheus.Gauge
+	desired           *prometheus.GaugeVec
 	runningPods       prometheus.Gauge
 	runningContainers *prometheus.GaugeVec
 	syncs             *prometheus.HistogramVec
-	startDuration     prometheus.Histogram
-	startSLI          prometheus.Histogram
-	started           prometheus.Counter
-	startedErrors     *prometheus.CounterVec
 	syncErrors        prometheus.Counter
 	imageVolumes      imageVolumeMetrics
 	evictions         *prometheus.CounterVec
+	preemptions       *prometheus.CounterVec
+	orphaned          prometheus.Counter
+	restarted         *prometheus.CounterVec
+	terminated        *prometheus.CounterVec
+	// cleanedOrphans and keptOrphans are about the last sweep.
+	cleanedOrphans, keptOrphans prometheus.Gauge
+	starts                      startMetrics
 }
 
 // imageVolumeMetrics count image volumes of containers to be made, and what the
@@ -58,8 +60,8 @@ func (m imageVolumeMetrics) observe(req pod.ContainerRequest, err error) {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
-		desired: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_desired_pods",
-			Help: "Pods that the sources want on this node."}),
+		desired: f.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_desired_pods",
+			Help: "Pods that the sources want on this node. static is true if the pod is not from the apiserver."}, []string{"static"}),
 		runningPods: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_running_pods",
 			Help: "Pods that have a running pod sandbox."}),
 		runningContainers: f.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_running_containers",
@@ -69,23 +71,27 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			// A sync without changes reads the runtime's state, in a few
 			// milliseconds.
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"operation_type"}),
-		startDuration: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
-			Help: "Seconds from first seeing a pod in its source until all its containers were started.", Buckets: startBuckets}),
-		startSLI: f.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_sli_duration_seconds",
-			Help: "Seconds to start a pod, image pulls excluded.", Buckets: startBuckets}),
-		started: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_containers_total",
-			Help: "Containers started."}),
-		startedErrors: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_errors_total",
-			Help: "Containers that could not be started, by reason."}, []string{"code"}),
 		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
 			Help: "Syncs of pods that ended in an error and are retried."}),
 		imageVolumes: newImageVolumeMetrics(f),
 		evictions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
 			Help: "Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
+		preemptions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_preemptions",
+			Help: "Pods that were terminated to admit a critical pod, by the first resource that it lacked."}, []string{"preemption_signal"}),
+		orphaned: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_orphaned_runtime_pods_total",
+			Help: "Pods found in the runtime that no source wanted and that had no worker."}),
+		restarted: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restarted_pods_total",
+			Help: "Pods that were removed and came back with the same UID before they had ended. static is true if the pod is not from the apiserver."},
+			[]string{"static"}),
+		terminated: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total",
+			Help: "Containers that have terminated, by kind, exit code and reason."}, []string{"container_type", "exit_code", "reason"}),
+		cleanedOrphans: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes",
+			Help: "Pods that only the disk knew, and whose volumes the last sweep has removed."}),
+		keptOrphans: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes_errors",
+			Help: "Pods that only the disk knew, and whose volumes the last sweep has kept because of their processes."}),
+		starts: newStartMetrics(f),
 	}
 }
-
-var startBuckets = []float64{.05, .1, .15, .2, .3, .5, .75, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
 
 // operation classifies a sync for the histogram; a closed set.
 func operation(in mail, phase pod.Phase) string {
@@ -131,23 +137,4 @@ func toFloat(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// measureStart observes the duration of a pod's start once, at the first sync that
-// finds all its containers started, if this podd started it.
-func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) {
-	if w.reported.running || !w.starting.sandboxCreated || d.Seen.IsZero() {
-		return
-	}
-	for i := range d.Pod.Spec.Containers {
-		c := seen.LatestContainer(d.Pod.Spec.Containers[i].Name)
-		if c == nil || c.StartedAt.IsZero() {
-			return
-		}
-	}
-	w.reported.running = true
-	took := now.Sub(d.Seen)
-	w.agent.metrics.startDuration.Observe(took.Seconds())
-	w.agent.metrics.startSLI.Observe((took - w.starting.pulling).Seconds())
-	w.log.Debug("pod started", "took", took, "pulling", w.starting.pulling)
 }

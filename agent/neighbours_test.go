@@ -37,7 +37,7 @@ func (g *gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	for _, o := range others {
 		g.counted[p.Name][o.Name] = true
 		if g.victims[p.Name] == o.Name {
-			return pod.Verdict{Preempt: []pod.UID{o.UID}}
+			return pod.Verdict{Preempt: []pod.UID{o.UID}, PreemptFor: "cpu"}
 		}
 		for mine := range hostPorts(p) {
 			if hostPorts(o)[mine] {

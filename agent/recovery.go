@@ -100,6 +100,9 @@ func (a *Agent) terminateOrphans(ctx context.Context) {
 				a.log.Warn("the spec of a pod without a manifest is not stored: preStop hooks that the runtime's annotations do not have are not run, and its ports and resources do not count",
 					"pod", d.Name(), "uid", uid)
 			}
+			if !o.rejected {
+				a.metrics.orphaned.Inc()
+			}
 			a.startWorker(ctx, d, "no manifest describes it")
 		}
 	}

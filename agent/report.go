@@ -16,6 +16,7 @@ import (
 // trackObserved records what only the first sync shows, and logs what changed since the
 // last one.
 func (w *worker) trackObserved(d *pod.Desired, seen pod.Observed, now time.Time) {
+	first := w.startTimeSteady.IsZero()
 	if w.startTime.IsZero() {
 		w.startTime = seen.StartTime
 		if shown := d.Pod.Status.StartTime; (w.startTime.IsZero() || seen.TakenOver) && shown != nil && d.Source == pod.SourceAPIServer {
@@ -30,7 +31,12 @@ func (w *worker) trackObserved(d *pod.Desired, seen pod.Observed, now time.Time)
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if c.State == pod.ContainerExited && w.reported.states[c.ID] == pod.ContainerRunning {
+		before, known := w.reported.states[c.ID]
+		// What had exited before this podd's first look was counted by an earlier one.
+		if c.State == pod.ContainerExited && (known && before != pod.ContainerExited || !known && !first) {
+			w.countTermination(&d.Pod.Spec, c)
+		}
+		if c.State == pod.ContainerExited && before == pod.ContainerRunning {
 			w.log.Info("container exited", "container", c.Name, "code", c.ExitCode, "reason", c.Reason, "restarts", c.RestartCount)
 		}
 	}

@@ -91,9 +91,7 @@ func (w *worker) admitResize(a allocation.Allocation, now time.Time) {
 		w.agent.admissionMu.Lock()
 		defer w.agent.admissionMu.Unlock()
 		v = w.agent.cfg.Resizer.AdmitResize(a.Desired.Pod, a.Granted.Pod, w.agent.countedPods(w.uid))
-		for _, victim := range v.Preempt {
-			w.agent.End(victim, preemptionEnd())
-		}
+		w.agent.preempt(v)
 	}
 	before := w.allocation
 	w.setAllocation(a.ApplyVerdict(v, now))

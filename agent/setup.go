@@ -208,6 +208,7 @@ func (w *worker) releaseStartSlot() {
 func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRequest) error {
 	cfg, d := &w.agent.cfg, v.granted
 	w.starting.sandboxCreated = true
+	w.startsSandbox(d.Pod)
 	call, cancel := withSlack(ctx)
 	defer cancel()
 	handler, err := cfg.Sandboxes.Handler(call, d.Pod)
@@ -250,6 +251,7 @@ func (w *worker) recordSandboxFailure(ctx context.Context, v *view, err error) e
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
+	w.sandboxFailed()
 	reason := "FailedCreatePodSandBox"
 	if errors.Is(err, pod.ErrNetworkNotReady) {
 		reason = "NetworkNotReady"

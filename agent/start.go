@@ -49,6 +49,8 @@ func (w *worker) start(ctx context.Context, v *view) (did bool, err error) {
 			continue
 		}
 		reason := pod.ReasonOf(err, pod.ReasonCreateContainerError)
+		w.containerStarts(d.Pod, st.Container.Name)
+		w.containerStartFailed(d.Pod, st.Container.Name, reason)
 		w.log.Debug("cannot start container", "container", st.Container.Name, "reason", reason, "error", err)
 		w.recordWarning(d, st.Container.Name, "Failed", "Error: "+err.Error())
 		w.delayStart(v, st.Container.Name, "", pod.Waiting{Reason: reason, Message: err.Error()})
@@ -94,6 +96,7 @@ func (w *worker) startContainer(ctx context.Context, v *view, st plan.Start) (ma
 		}
 		id = created.ID
 	}
+	w.containerStarts(d.Pod, name)
 	w.beginStart(d, st, id)
 	if err := cfg.Containers.StartContainer(call, id); err != nil {
 		if errors.Is(err, pod.ErrUnavailable) || ctx.Err() != nil {
@@ -104,7 +107,7 @@ func (w *worker) startContainer(ctx context.Context, v *view, st plan.Start) (ma
 		// observes: restart policy and back-off apply as usual. If it is still one
 		// that never ran, the failure has a back-off of its own.
 		reason := pod.ReasonOf(err, pod.ReasonRunContainerError)
-		w.agent.metrics.startedErrors.WithLabelValues(reason).Inc()
+		w.containerStartFailed(d.Pod, name, reason)
 		w.log.Debug("cannot start container", "container", name, "reason", reason, "error", err)
 		w.recordWarning(d, name, "Failed", "Error: "+err.Error())
 		w.delayStart(v, name, id, pod.Waiting{Reason: reason, Message: err.Error()})
@@ -115,7 +118,7 @@ func (w *worker) startContainer(ctx context.Context, v *view, st plan.Start) (ma
 	}
 	cfg.Events.ContainerEvent(d.Pod, name, v1.EventTypeNormal, "Started", "Container started")
 	w.log.Info("container started", "container", name, "restarts", st.RestartCount)
-	w.agent.metrics.started.Inc()
+	w.starting.usernsUnproven = false
 	w.memory = w.memory.Succeeded(name)
 	w.reported.warning = ""
 	if !st.PostStart {
@@ -135,6 +138,7 @@ func (w *worker) createContainer(ctx context.Context, v *view, st plan.Start) (m
 		return made, err
 	}
 	if !image.Ready {
+		w.imageFailed(d.Pod, st.Container.Name, image)
 		w.awaitImage(v, st.Container.Name, image)
 		return made, nil
 	}

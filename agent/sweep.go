@@ -177,6 +177,8 @@ func (a *Agent) removeLeftovers(ctx context.Context, left leftovers) {
 			a.RecheckLeftovers()
 		}
 	}
+	a.metrics.cleanedOrphans.Set(float64(len(left.pods)))
+	a.metrics.keptOrphans.Set(float64(len(a.busy)))
 	for _, uid := range left.pods {
 		a.mu.Lock()
 		known := a.workers[uid] != nil

@@ -20,6 +20,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	if in.Kill == nil || w.stored.registered != nil { // a pod that only ends needs none
 		w.registerObjects(in.desired)
 	}
+	w.checkFeatures(in.desired)
 	ctx, done := w.interruptible(ctx, in)
 	defer done()
 	seen, err := w.agent.cfg.Observer.Observe(ctx, w.uid)
@@ -185,7 +186,13 @@ func (w *worker) release(ctx context.Context, v *view) error {
 }
 
 // advance moves to the step's phase.
-func (w *worker) advance(v *view) error { return w.phase.Advance(v.step.Phase) }
+func (w *worker) advance(v *view) error {
+	err := w.phase.Advance(v.step.Phase)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reached = w.phase
+	return err
+}
 
 // impossible ends a sync if its step goes back in the pod's life. That is an error in podd:
 // plan.Next's table test walks every phase and input. It concerns this pod alone, and is shown

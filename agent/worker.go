@@ -56,6 +56,8 @@ type inbox struct {
 	released      bool                    // network, volumes and cgroup of a completed pod are released; run's goroutine alone changes it
 	deferred      bool                    // a resize waits for room
 	awaitsObjects bool                    // a change of the pod's objects wakes it
+	orphan        bool                    // its source no longer lists it
+	reached       pod.Phase               // a copy of phase for other goroutines
 	// allocation has the allocated resources; only run's goroutine changes it, and
 	// may read it without the lock.
 	allocation allocation.Allocation
@@ -68,6 +70,7 @@ type startProgress struct {
 	volumesWait    string          // what the pod waits for until then
 	awaitingSince  time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
 	sandboxCreated bool            // this podd created a sandbox
+	usernsUnproven bool            // the pod's user namespace is new, and no container has started in it
 	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
 	sandbox       *pod.SandboxInputs
 	pendingStarts map[string]string // IDs, by name, of containers that may not have finished starting; never changed
@@ -95,6 +98,7 @@ type completion struct {
 type stored struct {
 	accepted        *pod.Desired // the accepted pod; nil for nothing yet
 	registered      *v1.Pod      // the pod as registered with Objects; nil for none
+	checked         *pod.Desired // the pod whose features were last checked; nil for none
 	logsOf          *v1.Pod      // the pod with the name of the logs to remove with it; nil if it has none
 	allocation      *pod.Desired // the allocation when the checkpoint was last compared
 	cgroupAdopted   bool         // the cgroup of a pod of an earlier podd is up to date

@@ -94,6 +94,8 @@ func (a *Agent) startWorker(ctx context.Context, d *pod.Desired, unwanted string
 	w := newWorker(a, d)
 	if unwanted != "" {
 		w.terminate(unwanted)
+	} else {
+		a.metrics.starts.workerStarted(d)
 	}
 	delete(a.orphans, d.UID())
 	delete(a.lastDesired, d.UID())
@@ -118,6 +120,9 @@ func (a *Agent) forget(w *worker) {
 	a.mu.Unlock()
 	if a.deleted[w.uid] != nil {
 		a.deleted[w.uid] = nil
+	}
+	if d := a.desired[w.uid]; d != nil {
+		a.metrics.restarted.WithLabelValues(static(d.Source != pod.SourceAPIServer)).Inc()
 	}
 	a.admissionDue = true
 	a.wakeDeferred()
