@@ -130,12 +130,16 @@ func (t *Tree) ensureParents(ctx context.Context, again bool) error {
 		} else if t.exists(rel) {
 			l = Limits{} // not podd's alone: keep the weight it has
 		}
-		if err := t.ensureParent(ctx, rel, l); err != nil {
+		unlimited, err := t.ensureParent(ctx, rel, l)
+		if i == len(above)-1 {
+			t.reportLimits(rel, errors.Join(unlimited, err))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if err := t.ensureParent(ctx, t.classPath(class), Limits{CPUShares: pod.MinCPUShares}); err != nil {
+		if _, err := t.ensureParent(ctx, t.classPath(class), Limits{CPUShares: pod.MinCPUShares}); err != nil {
 			return err
 		}
 	}
@@ -147,23 +151,37 @@ func (t *Tree) ensureParents(ctx context.Context, again bool) error {
 }
 
 // ensureParent creates one cgroup above the pods'. Limits that cannot be set, such as
-// one below what the pods already use, do not keep pods from running.
-func (t *Tree) ensureParent(ctx context.Context, rel string, l Limits) error {
+// one below what the pods already use, do not keep pods from running; unlimited says why.
+func (t *Tree) ensureParent(ctx context.Context, rel string, l Limits) (unlimited, err error) {
 	if t.driver == Systemd {
 		if err := t.startSlice(ctx, path.Base(rel), l); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if _, err := t.mkdir(rel); err != nil {
-		return fmt.Errorf("make cgroup %s: %w", rel, err)
+		return nil, fmt.Errorf("make cgroup %s: %w", rel, err)
 	}
-	if err := t.apply(rel, Limits{}, l); err != nil {
-		t.warn(err)
+	if unlimited = t.apply(rel, Limits{}, l); unlimited != nil {
+		t.warn(unlimited)
 	}
 	if err := t.delegate(rel); err != nil {
 		t.warn(err)
 	}
-	return nil
+	return unlimited, nil
+}
+
+// reportLimits passes on whether all pods together are limited, once until that changes. The
+// caller holds parentsMu.
+func (t *Tree) reportLimits(rel string, err error) {
+	if t.settings.Pods == nil || t.settings.OnLimits == nil {
+		return
+	}
+	outcome := fmt.Sprint(err)
+	if outcome == t.limitsReported {
+		return
+	}
+	t.limitsReported = outcome
+	t.settings.OnLimits("/"+strings.Trim(rel, "/"), err)
 }
 
 // warn logs problems that do not keep pods from running.

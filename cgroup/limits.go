@@ -29,6 +29,10 @@ type Settings struct {
 	// Pods limits all pods together: cpu (a weight), memory, ResourcePIDs and
 	// huge pages; nil means no limits.
 	Pods v1.ResourceList
+	// OnLimits is called when the limits of all pods together have been set on their cgroup, and
+	// with the error if they could not be; again only when the outcome changes. It may be nil,
+	// and must not block.
+	OnLimits func(cgroup string, err error)
 	// Log receives problems that do not keep pods from running; nil discards
 	// them.
 	Log *slog.Logger

@@ -34,6 +34,8 @@ type Tree struct {
 
 	parentsMu    sync.Mutex // held while the cgroups above the pods' are created
 	parentsReady bool       // guarded by parentsMu
+	// limitsReported is what OnLimits was last told; guarded by parentsMu.
+	limitsReported string
 
 	weightMu sync.Mutex // held while the weight of the burstable class is written
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -15,13 +16,36 @@ import (
 	"podd/cri"
 	"podd/internal/pod"
 	"podd/internal/wake"
+	"podd/volumes"
 )
 
 // cgroupTree returns podd's part of the cgroup hierarchies for a driver.
 func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
 	return cgroup.NewTree(n.cgroupFacts, driver, cgroupRoot(n.cfg), cgroup.Settings{
-		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.CgroupLimits, Log: n.log,
+		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.CgroupLimits, OnLimits: n.recordLimits, Log: n.log,
 	})
+}
+
+// recordLimits emits the kubelet's events about what is enforced on all pods together.
+func (n *Node) recordLimits(cgroup string, err error) {
+	if err != nil {
+		n.recorder.NodeEvent(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", cgroup, err))
+		return
+	}
+	n.recorder.NodeEvent(v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+}
+
+// recordStart emits the kubelet's events about a start, and about what it finds on the machine.
+func (n *Node) recordStart() {
+	n.recorder.NodeEvent(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if n.cgroupFacts.Version != cgroup.V2 {
+		n.recorder.NodeEvent(v1.EventTypeWarning, "CgroupV1", "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. "+
+			"More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1")
+	}
+	if n.resources.Swap > 0 && !volumes.NoswapSupported() {
+		n.recorder.NodeEvent(v1.EventTypeWarning, "PossibleMemoryBackedVolumesOnDisk",
+			"The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.")
+	}
 }
 
 // cgroupRoot returns the cgroup above those of all pods.
@@ -50,6 +74,27 @@ func cgroupDurations(reg prometheus.Registerer) *prometheus.HistogramVec {
 	reg.MustRegister(h)
 	return h
 }
+
+// nodeMetrics registers the kubelet's metrics of what the node is made of: the version of its
+// cgroups (2 for the unified hierarchy), and whether the runtime is too old. It returns the
+// latter.
+func nodeMetrics(reg prometheus.Registerer, v cgroup.Version) *prometheus.GaugeVec {
+	version := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "cgroup version on the hosts."})
+	version.Set(1)
+	if v == cgroup.V2 {
+		version.Set(2)
+	}
+	losing := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubelet_cri_losing_support",
+		Help: "1 if the runtime lacks a call of CRI that the kubelet of this version of Kubernetes cannot do without.",
+	}, []string{"version"})
+	reg.MustRegister(version, losing)
+	return losing
+}
+
+// needsRuntimeConfig is the first version whose kubelet does not fall back to the configured
+// cgroup driver (cmd/kubelet/app).
+const needsRuntimeConfig = "1.38.0"
 
 // timed records how long an operation has taken since begin.
 func (c podCgroups) timed(operation string, begin time.Time) {

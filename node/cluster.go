@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -81,7 +80,7 @@ func (n *Node) newMembership() (*membership, error) {
 	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
 	m.reread = nodestatus.NewNodeRefresher(read, func(of *v1.Node) { m.registrar.ObserveNode(of) }, func() { n.agent.RetryAdmission() }, n.log)
 	m.mirrors = mirror.New(mirror.Config{
-		Client: client, Node: func() *v1.Node { return m.registrar.LastKnownNode() }, Status: n.statusOf, Changes: func() (<-chan struct{}, func()) { return n.status.Changes() }, Log: n.log,
+		Client: client, Node: func() *v1.Node { return m.registrar.LastKnownNode() }, Status: n.statusOf, Changes: func() (<-chan struct{}, func()) { return n.status.Changes() }, Log: n.log, Metrics: n.registry,
 	})
 	return m, nil
 }
@@ -223,7 +222,7 @@ func (m *membership) build(p *runtimeParts) {
 			m.serving.renewOnAddressChange()
 			return p.nodeState(ctx)
 		}, RecordEvent: p.recorder.NodeEvent, OnNodeUpdate: func(of *v1.Node) { m.attached.ObserveNode(of); m.podCIDR.ObserveNode(of); p.followNodeAddresses(of) }, Register: p.cfg.RegisterNode, ResetExtendedResources: p.devices.ShouldResetExtendedResourceCapacity(),
-		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Log: p.log,
+		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Started: p.started, Log: p.log, Metrics: p.registry,
 	})
 	m.drivers = nodestorage.NewCSINodeUpdater(nodestorage.CSINodeConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, RefreshAttachLimit: p.csi.RefreshAttachLimit, Log: p.log})
 }
@@ -289,22 +288,6 @@ func (n *runtimeParts) nodeFacts() nodestatus.Facts {
 		})
 	}
 	return f
-}
-
-// declaredFeatures lists the features that podd has among those that nodes can declare.
-// InPlacePodVerticalScalingInitContainers is missing: init containers keep the resources that
-// they started with. ExtendWebSocketsToKubelet is missing because it would make the apiserver
-// leave the translation of streams to the node, and runtimes do not speak them.
-var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
-
-// declaredFeatures are also those that a feature gate has switched on, sorted.
-func (n *runtimeParts) declaredFeatures() []string {
-	all := slices.Clone(declaredFeatures)
-	if n.cfg.Features.Enabled(features.DRAOptionalNodeOperations) {
-		all = append(all, string(features.DRAOptionalNodeOperations))
-	}
-	slices.Sort(all)
-	return all
 }
 
 // nodeState returns the part of the Node's status that may change.

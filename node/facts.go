@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"podd/bundle"
 	"podd/cgroup"
 	"podd/cri"
+	"podd/internal/pod"
 	"podd/status"
 )
 
@@ -53,8 +55,12 @@ func (n *Node) queryFacts(ctx context.Context, version cri.Version) Facts {
 	switch rc, err := n.conn.RuntimeConfig(ctx); {
 	case err != nil:
 		n.log.Info("runtime does not report its cgroup driver: using the configured one", "driver", n.cfg.CgroupDriver, "error", err)
+		if errors.Is(err, pod.ErrUnimplemented) {
+			n.losingSupport.WithLabelValues(needsRuntimeConfig).Set(1)
+		}
 	default:
 		f.CgroupDriver = cgroup.Driver(rc.CgroupDriver)
+		n.losingSupport.Reset()
 		n.log.Debug("cgroup driver", "driver", rc.CgroupDriver)
 	}
 	f.PauseProfile = n.pauseProfile(ctx)

@@ -42,6 +42,7 @@ func newTestNode(t *testing.T, srv *critest.Server) *Node {
 	return &Node{
 		cfg: cfg, addresses: nodestatus.NewAddresses(nodestatus.AddressConfig{NodeName: cfg.NodeName, NodeIPs: cfg.NodeIPs}),
 		conn: conn, log: log, notifier: notifier, runtimeStarted: make(chan time.Time, 1), agentParts: make(chan agent.Parts, 1),
+		losingSupport: nodeMetrics(prometheus.NewRegistry(), cgroup.V2),
 	}
 }
 

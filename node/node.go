@@ -75,6 +75,8 @@ type Node struct {
 	options Config
 	log     *slog.Logger
 
+	// started is when this podd started.
+	started     time.Time
 	cgroupFacts cgroup.Facts
 	resources   capacity.Resources
 	sysctls     admission.Sysctls
@@ -94,11 +96,13 @@ type Node struct {
 	conn         *cri.Conn
 	files        *podfs.Files
 	budget       *budget.Budget
-	agent        *agent.Agent
-	pleg         *pleg.Relister
-	server       *server.Server
-	membership   *membership // nil without a cluster
-	cluster      clusterParts
+	// losingSupport has 1 while the runtime lacks a call that the kubelet is going to need.
+	losingSupport *prometheus.GaugeVec
+	agent         *agent.Agent
+	pleg          *pleg.Relister
+	server        *server.Server
+	membership    *membership // nil without a cluster
+	cluster       clusterParts
 
 	// supervisor is nil if an endpoint is configured: somebody else starts the runtime then.
 	// network is nil if that runtime is not the bundled one.
@@ -120,7 +124,7 @@ func New(c Config) (*Node, error) {
 	cfg := c.Kubelet
 	c.RuntimeRootDir = cmp.Or(c.RuntimeRootDir, cfg.RootDir)
 	n := &Node{
-		cfg: cfg, options: c, log: c.Log, registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
+		cfg: cfg, options: c, log: c.Log, started: time.Now(), registry: prometheus.NewRegistry(), probeMetrics: prometheus.NewRegistry(),
 		runtimeStarted: make(chan time.Time, 1), runtimeRecovered: wake.New(), agentParts: make(chan agent.Parts, 1),
 	}
 	n.budget = budget.New(n.registry)
@@ -137,6 +141,7 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n.warnUnenforceableLimits()
+	n.losingSupport = nodeMetrics(n.registry, n.cgroupFacts.Version)
 	n.addresses = nodestatus.NewAddresses(nodestatus.AddressConfig{NodeName: cfg.NodeName, NodeIPs: cfg.NodeIPs, InCluster: cfg.Kubeconfig != ""})
 	n.recorder = events.New(events.Config{Node: cfg.NodeName, Log: n.log, Metrics: n.registry})
 	n.status = status.NewWriter(status.Config{
@@ -261,6 +266,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.log.Info("podd is starting", "version", n.options.Version.Version, "node", n.cfg.NodeName, "config", n.cfg.File,
 		"runtime", n.conn.Endpoint(), "manifests", n.cfg.StaticPodPath, "cgroups", n.cgroupFacts.Version)
+	n.recordStart()
 	started := time.Now() // before this podd's first call
 	g, ctx := errgroup.WithContext(ctx)
 	start(ctx, g, "server", n.server.Run)

@@ -33,6 +33,7 @@ func (n *runtimeParts) newPlugins() (err error) {
 	if n.plugins, err = registry.New(filepath.Join(n.cfg.RootDir, "plugins_registry"), n.log); err != nil {
 		return fmt.Errorf("make the directory in which plugins register: %w", err)
 	}
+	n.registry.MustRegister(n.plugins)
 	n.plugins.Handle(registration.DevicePlugin, n.devices)
 	if n.draManager != nil {
 		n.plugins.Handle(registration.DRAPlugin, n.draManager)

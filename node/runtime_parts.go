@@ -196,7 +196,7 @@ func (n *runtimeParts) newAgentParts() agent.Parts {
 		Observer: observer{n.client, n.oom}, Inputs: inputs{n.newEnvResolver(), n.cfg.Features}, Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, ResourceClaims: n.resourceClaims, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
-		HostIP: n.hostIP, NodeIPs: n.addresses.Current(),
+		HostIP: n.hostIP, NodeIPs: n.addresses.Current(), MissingFeatures: missingFeatures(n.options.Version.Kubernetes, n.declaredFeatures()),
 	}
 }
 

@@ -13,6 +13,9 @@ type metrics struct {
 	lastSeen prometheus.Gauge
 	events   *prometheus.CounterVec
 	restarts prometheus.Counter
+	// The stream of events has the kubelet's names, too.
+	streams, streamErrors prometheus.Counter
+	latency               prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -35,9 +38,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		restarts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "podd_pleg_stream_restarts_total", Help: "Times the runtime's event stream was lost.",
 		}),
+		streams: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_evented_pleg_connection_success_count", Help: "Times the runtime's event stream was asked for.",
+		}),
+		streamErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_evented_pleg_connection_error_count", Help: "Times the runtime's event stream was refused or lost.",
+		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_evented_pleg_connection_latency_seconds", Help: "Seconds from an event in the runtime until podd read it.",
+			Buckets: prometheus.DefBuckets,
+		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.duration, m.interval, m.lastSeen, m.events, m.restarts)
+		reg.MustRegister(m.duration, m.interval, m.lastSeen, m.events, m.restarts, m.streams, m.streamErrors, m.latency)
 	}
 	return m
 }

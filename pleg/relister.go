@@ -175,11 +175,13 @@ func (r *Relister) follow(ctx context.Context) {
 		// runtime certainly sends events.
 		r.requestRelist()
 		again := time.AfterFunc(secondRelistDelay, r.requestRelist)
+		r.metrics.streams.Inc()
 		err := r.runtime.Events(ctx, r.event)
 		again.Stop()
 		if ctx.Err() != nil {
 			return
 		}
+		r.metrics.streamErrors.Inc()
 		if errors.Is(err, pod.ErrUnimplemented) {
 			r.log.Warn("the container runtime has no event stream: listing all pods once a second instead, which costs CPU and reacts later", "error", err)
 			r.mu.Lock()
@@ -208,6 +210,7 @@ func (r *Relister) follow(ctx context.Context) {
 // event is called for each event of the stream.
 func (r *Relister) event(uid pod.UID, at time.Time) {
 	r.recordContact(nil)
+	r.metrics.latency.Observe(max(time.Since(at), 0).Seconds())
 	if uid == "" {
 		r.metrics.events.WithLabelValues("unknown").Inc()
 		r.scheduleRelist()

@@ -3,21 +3,35 @@ package server
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-type metrics struct{ requests *prometheus.CounterVec }
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight *prometheus.GaugeVec
+}
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_http_requests_total",
-		Help: "Number of the http requests received since the server started",
-	}, []string{"method", "path", "server_type", "long_running"})}
+	labels := []string{"method", "path", "server_type", "long_running"}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_http_requests_total", Help: "Number of the http requests received since the server started",
+		}, labels),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_http_requests_duration_seconds", Help: "Duration in seconds to serve http requests", Buckets: prometheus.DefBuckets,
+		}, labels),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_http_inflight_requests", Help: "Number of the inflight http requests",
+		}, labels),
+	}
 	if reg != nil {
-		reg.MustRegister(m.requests)
+		reg.MustRegister(m.requests, m.duration, m.inFlight)
 	}
 	return m
 }
@@ -35,7 +49,15 @@ func (m *metrics) count(server string, words map[string]bool, next http.Handler)
 			method = "other"
 		}
 		_, long := r.URL.Query()["watch"]
-		m.requests.WithLabelValues(method, first, server, map[bool]string{true: "true", false: "false"}[long]).Inc()
+		labels := []string{method, first, server, strconv.FormatBool(long)}
+		m.requests.WithLabelValues(labels...).Inc()
+		inFlight := m.inFlight.WithLabelValues(labels...)
+		inFlight.Inc()
+		began := time.Now()
+		defer func() { // also for a handler that panics to end a connection
+			inFlight.Dec()
+			m.duration.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+		}()
 		next.ServeHTTP(w, r)
 	})
 }

@@ -8,6 +8,8 @@ import (
 type metrics struct {
 	changes prometheus.Counter
 	phases  *prometheus.GaugeVec
+	// uploads is how long changes took to reach the apiserver; an Uploader observes it.
+	uploads prometheus.Histogram
 }
 
 var phases = []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed}
@@ -22,9 +24,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "podd_pods",
 			Help: "Pods that podd knows, by phase of their status.",
 		}, []string{"phase"}),
+		uploads: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubelet_pod_status_sync_duration_seconds",
+			Help:    "Seconds from a change of a pod's status until the apiserver has it, failed attempts included.",
+			Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60},
+		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.changes, m.phases)
+		reg.MustRegister(m.changes, m.phases, m.uploads)
 	}
 	for _, p := range phases {
 		m.phases.WithLabelValues(string(p)).Set(0)

@@ -65,6 +65,8 @@ type upload struct {
 	// comparedOurs and comparedTheirs are the two versions in the last completed comparison.
 	comparedOurs, comparedTheirs *v1.Pod
 
+	changedAt time.Time // since when ours differs from comparedOurs; zero if it does not
+
 	inFlight bool // a request is in progress
 	absent   bool // the apiserver does not have it any more
 	delay    time.Duration
@@ -164,6 +166,9 @@ func (u *Uploader) dispatch(ctx context.Context, work *sync.WaitGroup, slots cha
 	nextBatch := u.nextBatch
 	for uid, ours := range newest {
 		known := u.pods[uid]
+		if known.changedAt.IsZero() && known.comparedOurs != ours {
+			known.changedAt = now
+		}
 		if known.inFlight || known.comparedOurs == ours && known.comparedTheirs == known.theirs && known.finalPod == nil {
 			continue
 		}
@@ -277,6 +282,10 @@ func (u *Uploader) recordResult(uid pod.UID, s sent, after *v1.Pod, err error) {
 	}
 	if err == nil {
 		known.comparedOurs, known.comparedTheirs = s.ours, after
+		if !known.changedAt.IsZero() {
+			u.writer.metrics.uploads.Observe(time.Since(known.changedAt).Seconds())
+			known.changedAt = time.Time{}
+		}
 		if s.final && known.finalPod == s.ours {
 			// Its deletion was not requested: the object stays, as it is.
 			known.finalPod = nil

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,7 @@ type server struct {
 	away     bool
 	slow     time.Duration
 	requests []string
+	metrics  *prometheus.Registry // the Writer's
 }
 
 func newServer(t *testing.T) *server { return &server{t: t, pods: map[string]*v1.Pod{}, version: 1} }
@@ -144,7 +146,8 @@ func uploading(t *testing.T, run func(t *testing.T, s *server, w *status.Writer,
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		var u *status.Uploader
-		w := status.NewWriter(status.Config{OnForget: func(p *v1.Pod) { u.PodRemoved(p) }})
+		s.metrics = prometheus.NewRegistry()
+		w := status.NewWriter(status.Config{Metrics: s.metrics, OnForget: func(p *v1.Pod) { u.PodRemoved(p) }})
 		u = status.NewUploader(s, w, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -185,6 +188,36 @@ func TestOnlyTheNewestStatusIsSent(t *testing.T) {
 		u.ObservePods(s.list()) // the watch shows what was patched
 		time.Sleep(time.Minute)
 		s.want("nothing changes")
+	})
+}
+
+// TestHowLongAChangeTookToReachTheApiserver counts from the change on, attempts that failed
+// included, and nothing that the apiserver changes.
+func TestHowLongAChangeTookToReachTheApiserver(t *testing.T) {
+	uploading(t, func(t *testing.T, s *server, w *status.Writer, u *status.Uploader) {
+		s.bind("web")
+		u.ObservePods(s.list())
+		s.setAway(true)
+		tell(s, w, "web", "before")
+		time.Sleep(20 * time.Second)
+		s.setAway(false)
+		time.Sleep(time.Minute)
+		u.ObservePods(s.list()) // the watch shows what was patched
+		time.Sleep(time.Minute)
+		families, err := s.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "kubelet_pod_status_sync_duration_seconds" {
+				continue
+			}
+			if h := f.Metric[0].GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() < 20 || h.GetSampleSum() > 40 {
+				t.Errorf("%d uploads took %v s, want one of 20 s and the time until the next attempt", h.GetSampleCount(), h.GetSampleSum())
+			}
+			return
+		}
+		t.Error("nothing was measured")
 	})
 }
 

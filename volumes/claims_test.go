@@ -268,7 +268,15 @@ func TestUnsuitableLocalVolumesAreRejected(t *testing.T) {
 			if tc.use != nil {
 				p = tc.use(p)
 			}
-			mustSay(t, ensure(t, m, p), append(tc.want, `MountVolume.SetUp failed for volume "data"`)...)
+			operation, reason := "MountVolume.SetUp", "FailedMount"
+			if name == "not a device" { // the others are rejected before they are set up
+				operation, reason = "MapVolume.SetUpDevice", "FailedMapVolume"
+			}
+			err := ensure(t, m, p)
+			mustSay(t, err, append(tc.want, operation+` failed for volume "data"`)...)
+			if got := pod.ReasonOf(err, ""); got != reason {
+				t.Errorf("got the reason %s, want %s", got, reason)
+			}
 			mustSetUp(t, m, aPod("2", empty("other"))) // other pods are not affected
 		})
 	}

@@ -62,7 +62,7 @@ type podSetUp struct {
 // pending unmount, that is finished first: an emptyDir starts empty.
 func (m *Mounter) Ensure(ctx context.Context, p *v1.Pod) (pod.VolumeState, error) {
 	if err := safeName("pod UID", string(p.UID)); err != nil {
-		return pod.VolumeState{}, pod.WithReason("FailedMount", err)
+		return pod.VolumeState{}, pod.WithReason(reasonFailedMount, err)
 	}
 	o, begun := m.startOrJoin(ctx, p)
 	if o == nil {
@@ -181,7 +181,7 @@ func (m *Mounter) outcome(o *podSetUp) (pod.VolumeState, error) {
 			missing, context.DeadlineExceeded, m.describePending(o.pod, pending, ": ")))
 	}
 	if len(errs) > 0 { // the other volumes continue
-		return pod.VolumeState{}, pod.WithReason("FailedMount", errors.Join(errs...))
+		return pod.VolumeState{}, pod.WithReason(reasonOf(errs), errors.Join(errs...))
 	}
 	return pod.VolumeState{Message: fmt.Sprintf("volumes are being set up: %v%s", missing, m.describePending(o.pod, pending, ", ")), RetryAt: late}, nil
 }

@@ -217,10 +217,34 @@ func (m *Mounter) hasPendingUnmount(uid pod.UID) bool {
 // reportStale records an event, in upstream's words, that a volume could not be updated.
 func (m *Mounter) reportStale(p *v1.Pod, v *v1.Volume, err error) {
 	if m.options.Events != nil {
-		m.options.Events.Event(p, v1.EventTypeWarning, "FailedMount", setUpFailed(v, err).Error())
+		m.options.Events.Event(p, v1.EventTypeWarning, reasonFailedMount, setUpFailed(v, err).Error())
 	}
 }
 
 func setUpFailed(v *v1.Volume, err error) error {
-	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+	operation := "MountVolume.SetUp"
+	if pod.ReasonOf(err, "") == reasonFailedMap {
+		operation = "MapVolume.SetUpDevice"
+	}
+	return fmt.Errorf("%s failed for volume %q : %w", operation, v.Name, err)
+}
+
+// The reasons of events about volumes that cannot be set up, in the kubelet's words: for those
+// that are a device (volumeMode Block), and for others.
+const (
+	reasonFailedMap   = "FailedMapVolume"
+	reasonFailedMount = "FailedMount"
+)
+
+// reasonOf is the reason for several failures of a pod's volumes: that of devices if all are.
+func reasonOf(failures []error) string {
+	if len(failures) == 0 {
+		return ""
+	}
+	for _, err := range failures {
+		if pod.ReasonOf(err, reasonFailedMount) != reasonFailedMap {
+			return reasonFailedMount
+		}
+	}
+	return reasonFailedMap
 }

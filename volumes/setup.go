@@ -20,11 +20,11 @@ func (m *Mounter) setUpPod(ctx context.Context, o *podSetUp) error {
 		return context.Cause(ctx)
 	}
 	if err := m.finishUnmount(ctx, p.UID); err != nil {
-		return pod.WithReason("FailedMount", err)
+		return pod.WithReason(reasonFailedMount, err)
 	}
 	for _, dir := range []string{m.dirs.Pod(p.UID), m.dirs.Containers(p.UID)} {
 		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
-			return pod.WithReason("FailedMount", fmt.Errorf("make the pod's directory: %w", err))
+			return pod.WithReason(reasonFailedMount, fmt.Errorf("make the pod's directory: %w", err))
 		}
 	}
 	m.setUpVolumes(ctx, o)
@@ -33,7 +33,8 @@ func (m *Mounter) setUpPod(ctx context.Context, o *podSetUp) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return pod.WithReason("FailedMount", errors.Join(o.failedLocked()...))
+	failures := o.failedLocked()
+	return pod.WithReason(reasonOf(failures), errors.Join(failures...))
 }
 
 // setUpOne sets one volume up, or refreshes it.
@@ -66,6 +67,9 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 		}
 	}
 	err = k.setUp(ctx, t)
+	if t.bound != nil && t.bound.Block() {
+		err = pod.WithReason(reasonFailedMap, err)
+	}
 	if l, isLive := k.driver.(*liveDriver); isLive && errors.Is(err, pod.ErrAPIServerUnavailable) && l.isSetUp(t) {
 		// An earlier podd has set it up. While the apiserver is away its content counts, as
 		// it does for the containers that run; the next answer refreshes it.

@@ -44,3 +44,14 @@ func (m *tmpfs) mount(dir string, o tmpfsOptions) error {
 	}
 	return wrapMountError("tmpfs", dir, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
 }
+
+// NoswapSupported says whether the kernel keeps tmpfs out of swap: it does since 6.4. It asks
+// the kernel without a mount, and returns true if it cannot ask.
+func NoswapSupported() bool {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fs)
+	return !errors.Is(unix.FsconfigSetFlag(fs, "noswap"), unix.EINVAL)
+}

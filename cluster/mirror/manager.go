@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +40,8 @@ type Config struct {
 	// Changes subscribes to changes of Status, until stop is called.
 	Changes func() (changes <-chan struct{}, stop func())
 	Log     *slog.Logger
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
 }
 
 // Manager maintains the mirror pods. Create it with New, and Run it once. The other methods may
@@ -77,7 +81,18 @@ type failure struct {
 
 // New returns a Manager that knows no pods.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, poke: wake.New(), failures: make(map[podKey]failure)}
+	m := &Manager{cfg: cfg, poke: wake.New(), failures: make(map[podKey]failure)}
+	promauto.With(cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_mirror_pods", Help: "Mirror pods of this node that the apiserver has.",
+	}, m.count)
+	return m
+}
+
+// count is the number of mirror pods.
+func (m *Manager) count() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return float64(len(m.mirrors))
 }
 
 // SetStaticPods takes all pods of the sources other than the apiserver. ready says whether each

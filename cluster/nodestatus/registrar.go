@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,11 @@ type Config struct {
 	// 10 s). ReportFrequency is the time between reports of an unchanged state
 	// (nodeStatusReportFrequency, 5 min).
 	UpdateFrequency, ReportFrequency time.Duration
-	Log                              *slog.Logger
+	// Started is when this podd started.
+	Started time.Time
+	Log     *slog.Logger
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
 }
 
 // Registrar registers the node and keeps its status up to date. Create it with New, and Run it
@@ -77,6 +82,7 @@ type Registrar struct {
 	reportJitter   time.Duration // shifts the next report, so that nodes do not report together
 	failure        logonce.Failure
 	rebootRecorded bool // the reboot event was recorded
+	startup        startup
 }
 
 // New returns a Registrar; nothing is requested before Run.
@@ -84,7 +90,9 @@ func New(cfg Config) *Registrar {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Registrar{cfg: cfg, log: cfg.Log, poke: wake.New(), registered: make(chan struct{})}
+	return &Registrar{
+		cfg: cfg, log: cfg.Log, poke: wake.New(), registered: make(chan struct{}), startup: newStartup(cfg.Started, cfg.Metrics),
+	}
 }
 
 // Node returns the newest version of the Node that podd has seen, or nil. It is read-only.
@@ -151,9 +159,12 @@ func (r *Registrar) register(ctx context.Context) error {
 func (r *Registrar) tryRegister(ctx context.Context) error {
 	var forbidden error
 	if r.cfg.Register {
+		r.startup.tries()
 		created, err := r.cfg.Client.CreateNode(ctx, r.cfg.Facts.newNode(r.cfg.State(ctx), metav1.Now()))
 		if err == nil {
 			r.log.Info("node registered", "node", created.Name)
+			r.startup.registers()
+			r.startup.reports(&created.Status)
 			r.ObserveNode(created)
 			r.statusReported()
 			return nil
@@ -306,6 +317,7 @@ func (r *Registrar) sync(ctx context.Context) {
 		r.log.Info("the node's status is sent again")
 	}
 	r.ObserveNode(stored)
+	r.startup.reports(&stored.Status)
 	r.statusReported()
 	if !differs {
 		r.reportJitter = 0

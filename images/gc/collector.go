@@ -273,6 +273,7 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 	if in.images, err = c.cfg.Runtime.ListImages(ctx); err != nil {
 		return in, err
 	}
+	in.images = c.withoutInvalid(in.images)
 	own, others, err := c.cfg.Runtime.ContainerImages(ctx)
 	if err != nil {
 		return in, err
@@ -297,6 +298,19 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 	add(mine, wanted)
 	updateRecords(c.records, in, used, mine)
 	return in, nil
+}
+
+// withoutInvalid leaves out images to which the runtime gives no ID: nothing could remove them.
+func (c *Collector) withoutInvalid(all []*pod.Image) []*pod.Image {
+	valid := make([]*pod.Image, 0, len(all))
+	for _, i := range all {
+		if i.ID == "" {
+			c.event("InvalidImageID", fmt.Sprintf("ImageID is not valid, skipping, image: %v", i.Tags))
+			continue
+		}
+		valid = append(valid, i)
+	}
+	return valid
 }
 
 // freeSpace removes images one by one until the file system has enough room. Their sizes do

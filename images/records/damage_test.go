@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -199,7 +200,7 @@ kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"}
 kubelet_imagemanager_image_mustpull_checks_total{result="error"} 1
 kubelet_imagemanager_image_mustpull_checks_total{result="mustAuthenticate"} 2
 `
-	if err := testutil.GatherAndCompare(d.reg, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(d.reg, strings.NewReader(want), "kubelet_imagemanager_image_mustpull_checks_total"); err != nil {
 		t.Error(err)
 	}
 	pull(t, d.Store, image, nil)
@@ -286,4 +287,32 @@ func TestNamesWithoutTheirTags(t *testing.T) {
 	if p.mustVerify("reg.test/%", true) {
 		t.Error("what is no name is not allowed by the beginning of it")
 	}
+}
+
+// TestFilesOnDiskAreCounted at each scrape, with what another podd has left.
+func TestFilesOnDiskAreCounted(t *testing.T) {
+	d := newDamaged(t, kubeletv1beta1.AlwaysVerify)
+	expect := func(when string, intents, records int) {
+		t.Helper()
+		want := fmt.Sprintf(`# HELP kubelet_imagemanager_ondisk_pulledrecords Number of ImagePulledRecords stored on disk.
+# TYPE kubelet_imagemanager_ondisk_pulledrecords gauge
+kubelet_imagemanager_ondisk_pulledrecords %d
+# HELP kubelet_imagemanager_ondisk_pullintents Number of ImagePullIntents stored on disk.
+# TYPE kubelet_imagemanager_ondisk_pullintents gauge
+kubelet_imagemanager_ondisk_pullintents %d
+`, records, intents)
+		if err := testutil.GatherAndCompare(d.reg, strings.NewReader(want), "kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents"); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	expect("nothing was pulled", 0, 0)
+	for _, image := range []string{"a", "b"} {
+		if err := d.RecordPullIntent(image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("two are being pulled", 2, 0)
+	d.RecordImagePulled("a", "sha256:1", nil)
+	d.RecordImagePullFailed("b")
+	expect("one is there, one failed", 0, 1)
 }

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,9 +92,28 @@ func New(cfg Config) *Store {
 		}, []string{"result"}),
 	}
 	if cfg.Registerer != nil {
-		cfg.Registerer.MustRegister(s.checks)
+		cfg.Registerer.MustRegister(s.checks,
+			onDisk("kubelet_imagemanager_ondisk_pullintents", "Number of ImagePullIntents stored on disk.", s.files.intents.Path),
+			onDisk("kubelet_imagemanager_ondisk_pulledrecords", "Number of ImagePulledRecords stored on disk.", s.files.records.Path))
 	}
 	return s
+}
+
+// onDisk counts the files of a directory at each scrape. There are as many as images.
+func onDisk(name, help, dir string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return 0 // nothing was pulled yet
+		}
+		count := 0
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), prefix) {
+				count++
+			}
+		}
+		return float64(count)
+	})
 }
 
 // RecordPullIntent records that a pull of the image begins, by the name that the runtime

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -39,6 +40,7 @@ func TestAPluginIsRegisteredForAsLongAsItsSocketIsThere(t *testing.T) {
 			if got, want := r.list(), "register gpu.example.com 1.0.0"+at; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
+			eventually(t, "it counts as desired and as registered", func() bool { return testutil.CollectAndCount(r.Registry, "plugin_manager_total_plugins") == 2 })
 			f.stop()
 			want := "register gpu.example.com 1.0.0" + at + "; deregister gpu.example.com" + at
 			eventually(t, "it is removed with its socket", func() bool { return r.list() == want })
