@@ -233,3 +233,20 @@ func TestEveryIgnoredFlagIsNamedInAWarning(t *testing.T) {
 		t.Error("no flag is ignored")
 	}
 }
+
+// TestFlagsOfCAdvisorEndTheStart: also under the name kubelet, whose flags are otherwise taken
+// with a warning. The kubelet of 1.37 does not start with them either.
+func TestFlagsOfCAdvisorEndTheStart(t *testing.T) {
+	for _, name := range cAdvisorFlags {
+		var f Flags
+		fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+		f.Bind(fs)
+		f.BindKubelet(fs)
+		err := fs.Parse([]string{"--" + name + "=1"})
+		if err == nil {
+			t.Errorf("--%s is accepted", name)
+		} else if got := FlagError(fs, err).Error(); !strings.HasPrefix(got, "--"+name+" configured cAdvisor") || !strings.Contains(got, "omit it") {
+			t.Errorf("--%s: got %q", name, got)
+		}
+	}
+}

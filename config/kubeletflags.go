@@ -28,7 +28,6 @@ var withoutEffect = map[string]string{
 }
 
 const (
-	noCAdvisor  = "there is no cAdvisor in podd"
 	ownLogger   = "podd's log has one format for each of --logging-format, and no buffer"
 	noExitLocks = "podd locks its own directories"
 )
@@ -41,40 +40,32 @@ type unsupportedFlag struct {
 }
 
 var unsupportedFlags = map[string]unsupportedFlag{
-	"application-metrics-count-limit":          {noCAdvisor, false},
-	"boot-id-file":                             {noCAdvisor, false},
 	"cloud-config":                             {"podd knows no clouds", false},
-	"container-hints":                          {noCAdvisor, false},
-	"containerd":                               {noCAdvisor, false},
-	"containerd-namespace":                     {noCAdvisor, false},
-	"enable-load-reader":                       {noCAdvisor, true},
-	"event-storage-age-limit":                  {noCAdvisor, false},
-	"event-storage-event-limit":                {noCAdvisor, false},
 	"exit-on-lock-contention":                  {noExitLocks, true},
 	"experimental-allocatable-ignore-eviction": {"eviction thresholds are always subtracted from allocatable", true},
 	"experimental-mounter-path":                {"podd mounts by itself", false},
-	"global-housekeeping-interval":             {noCAdvisor, false},
-	"housekeeping-interval":                    {noCAdvisor, false},
+	"housekeeping-interval":                    {"there is no cAdvisor in podd", false},
 	"lock-file":                                {noExitLocks, false},
-	"log-cadvisor-usage":                       {noCAdvisor, true},
 	"log-flush-frequency":                      {ownLogger, false},
 	"log-json-info-buffer-size":                {ownLogger, false},
 	"log-json-split-stream":                    {ownLogger, true},
 	"log-text-info-buffer-size":                {ownLogger, false},
 	"log-text-split-stream":                    {ownLogger, true},
-	"machine-id-file":                          {noCAdvisor, false},
 	"maximum-dead-containers":                  {"podd keeps the last container of each name", false},
 	"maximum-dead-containers-per-container":    {"podd keeps the last container of each name", false},
 	"minimum-container-ttl-duration":           {"podd keeps the last container of each name", false},
 	"runtime-cgroups":                          {"the runtime's cgroup is found by its process", false},
-	"storage-driver-buffer-duration":           {noCAdvisor, false},
-	"storage-driver-db":                        {noCAdvisor, false},
-	"storage-driver-host":                      {noCAdvisor, false},
-	"storage-driver-password":                  {noCAdvisor, false},
-	"storage-driver-secure":                    {noCAdvisor, true},
-	"storage-driver-table":                     {noCAdvisor, false},
-	"storage-driver-user":                      {noCAdvisor, false},
 	"vmodule":                                  {"podd's log has one level: --v", false},
+}
+
+// cAdvisorFlags are the flags of cAdvisor's that the kubelet had until Kubernetes 1.37. It no
+// longer starts with them, and neither does podd under its name: they were never honoured.
+var cAdvisorFlags = []string{
+	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd",
+	"containerd-namespace", "enable-load-reader", "event-storage-age-limit", "event-storage-event-limit",
+	"global-housekeeping-interval", "log-cadvisor-usage", "machine-id-file", "storage-driver-buffer-duration",
+	"storage-driver-db", "storage-driver-host", "storage-driver-password", "storage-driver-secure",
+	"storage-driver-table", "storage-driver-user",
 }
 
 // The kubelet's defaults of --root-dir and --cert-dir.
@@ -152,6 +143,10 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 		return err
 	}
 	name := unknown.GetSpecifiedName()
+	if slices.Contains(cAdvisorFlags, name) {
+		return fmt.Errorf("--%s configured cAdvisor, and the kubelet no longer has it since Kubernetes 1.37; podd has no cAdvisor: "+
+			"omit it (KUBELET_EXTRA_ARGS, kubeadm-flags.env and systemd drop-ins are the usual places)", name)
+	}
 	if field, ok := kubeletFlags[name]; ok {
 		if field == "" {
 			return fmt.Errorf("--%s is a flag of the kubelet that podd does not have: omit it", name)
