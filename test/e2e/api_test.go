@@ -30,6 +30,12 @@ func TestMetricsAndPodsUnderTheKubeletsNames(t *testing.T) {
 		"kubelet_pod_start_sli_duration_seconds_count 1", "kubelet_pleg_relist_duration_seconds_count", "kubelet_pleg_last_seen_seconds",
 		"kubelet_pod_worker_duration_seconds_count", "kubelet_runtime_operations_total{", "kubelet_runtime_operations_duration_seconds_count{",
 		`kubelet_node_name{node="` + e.podd.NodeName() + `"} 1`, "go_goroutines", "process_resident_memory_bytes",
+		`kubelet_desired_pods{static="true"} 1`, `kubelet_active_pods{static="true"} 1`, `kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`,
+		"kubelet_started_pods_total 1\n", `kubelet_started_containers_total{container_type="container"} 1`, "kubelet_pod_start_total_duration_seconds_count 1",
+		"kubelet_containers_per_pod_count_count 1", "kubelet_pod_worker_start_duration_seconds_count 1", "kubelet_managed_ephemeral_containers 0",
+		"kubelet_evented_pleg_connection_success_count 1", "kubelet_evented_pleg_connection_latency_seconds_count", "kubelet_cgroup_version ",
+		"kubelet_imagemanager_ondisk_pulledrecords ", `kubelet_http_requests_duration_seconds_count{`, `kubelet_http_inflight_requests{`,
+		`kubelet_pod_level_resources_admission_total{`,
 	} {
 		e.eventually("metric "+want, func(ctx context.Context) error {
 			body, err := testnode.GetLoopback(ctx, e.podd.ReadOnlyPort(), "/metrics")
@@ -71,6 +77,8 @@ func TestPsShowsWhatRunsAndWhatIsWrong(t *testing.T) {
 	}
 	if out := e.run("events"); !strings.Contains(out, "Started") {
 		t.Errorf("podd events has no Started:\n%s", out)
+	} else if !strings.Contains(out, "Starting kubelet.") {
+		t.Errorf("podd events has no Starting of the node:\n%s", out)
 	}
 }
 
