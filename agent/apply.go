@@ -60,9 +60,11 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 		}
 		did = did || created
 	}
-	if len(step.Start) > 0 && len(step.Resize) > 0 {
-		w.raisePodLimits(ctx, v)
+	resized, err := w.resizeBeforeStarts(ctx, v)
+	if err != nil {
+		return true, err
 	}
+	did = did || resized
 	started, err := w.start(ctx, v)
 	if err != nil {
 		return true, err
@@ -79,13 +81,6 @@ func (w *worker) apply(ctx context.Context, v *view) (did bool, err error) {
 			return true, err
 		}
 		did = true
-	}
-	if len(step.Resize) > 0 {
-		resized, err := w.resize(ctx, v)
-		if err != nil {
-			return true, err
-		}
-		did = did || resized
 	}
 	return did, nil
 }

@@ -147,16 +147,25 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	return false, nil
 }
 
-// raisePodLimits raises the pod's limits before containers start with more than it had: the
-// kernel would kill for memory that the pod lacks, and with cgroup v1 it refuses a quota of
-// CPU that exceeds the pod's. If it fails, so will the resize that follows, which reports
-// it.
-func (w *worker) raisePodLimits(ctx context.Context, v *view) {
-	if r := w.agent.cfg.Resizer; r != nil {
+// resizeBeforeStarts carries out a step's resizes before its containers start, as upstream:
+// one that is to have more starts in a pod that has room for it, beside containers that have
+// already given up their part. A resize that is refused, or was a moment ago, keeps no
+// container from starting, so that the pod is only raised then: the kernel would kill for
+// memory that the pod lacks, and with cgroup v1 it refuses a quota of CPU that exceeds the
+// pod's.
+func (w *worker) resizeBeforeStarts(ctx context.Context, v *view) (did bool, err error) {
+	step := &v.step
+	if len(step.Resize) > 0 {
+		if did, err = w.resize(ctx, v); did || err != nil {
+			return did, err
+		}
+	}
+	if r := w.agent.cfg.Resizer; r != nil && len(step.Start) > 0 && (len(step.Resize) > 0 || step.ResizeHeld) {
 		if err := r.RaiseCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
 			w.log.Debug("cannot raise the pod's limits before its containers start", "error", err)
 		}
 	}
+	return false, nil
 }
 
 func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error {

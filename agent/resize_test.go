@@ -192,6 +192,40 @@ func TestAPodIsRaisedBeforeItsContainersStartWithMore(t *testing.T) {
 	})
 }
 
+// A container that waits to be resized keeps none from starting, but those start in a pod that
+// has room for them.
+func TestAPodIsRaisedBeforeItsContainersStartAlsoIfItsResizeIsRefused(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		for _, v := range []struct{ milli, mebi int }{{100, 20}, {400, 10}} {
+			s.files[fmt.Sprintf("a-%d.yaml", v.milli)] = fmt.Appendf(nil, "metadata: {name: a}\n"+
+				"spec: {containers: [{name: web, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: %dm}}},"+
+				" {name: side, resources: {limits: {memory: %dMi}}}]}\n", v.milli, v.mebi)
+		}
+		n.set(func() { n.usage = 15 << 20 })
+		s.play("apply a-100.yaml api; sleep 1s; expect a/web running; update a-400.yaml; sleep 5s; expect a/web running started=2; expect a/side started=1")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 400m"}) || s.count("a", "ResizeError") != 1 {
+			t.Errorf("got %q and %d errors, want the pod raised for web and side's resize refused", got, s.count("a", "ResizeError"))
+		}
+	})
+}
+
+// A container that is to have more starts once another has given up its part: the pod as a
+// whole has no more than before.
+func TestAContainerThatGetsLessIsResizedBeforeAnotherStarts(t *testing.T) {
+	resizing(t, func(s *scenario, n *smallNode) {
+		for _, v := range []struct{ web, side int }{{100, 400}, {400, 100}} {
+			s.files[fmt.Sprintf("a-%d.yaml", v.web)] = fmt.Appendf(nil, "metadata: {name: a}\n"+
+				"spec: {containers: [{name: web, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {limits: {memory: %dMi}}},"+
+				" {name: side, resources: {limits: {memory: %dMi}}}]}\n", v.web, v.side)
+		}
+		s.play("apply a-100.yaml api; sleep 1s; expect a/web running; hang UpdateContainer a; update a-400.yaml; sleep 5s; expect a/web started=1; " +
+			"release UpdateContainer a; sleep 15s; expect a/web running started=2; expect a/side started=1")
+		if got := s.count("a", "ResizeCompleted"); got != 1 {
+			t.Errorf("got %d completions, want one", got)
+		}
+	})
+}
+
 func TestAResizeWaitsForRoom(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		s.play("apply a-100.yaml api; apply b-600.yaml api; sleep 1s; update a-900.yaml; sleep 1s")
