@@ -26,6 +26,7 @@ const (
 	ReasonTaints             = "TaintToleration"
 	ReasonAppArmor           = "AppArmor"
 	ReasonUnexpected         = "UnexpectedAdmissionError"
+	ReasonFeatureUnsupported = "PodFeatureUnsupported"
 	ReasonEvicted            = pod.ReasonEvicted // the node is under pressure
 	reasonInsufficient       = "OutOf"
 )
@@ -42,8 +43,10 @@ func Admit(n *Node, p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	if v := generalFilter(n, p, others); !v.Admitted() {
 		return v
 	}
-	if v := appArmor(n, p); !v.Admitted() {
-		return v
+	for _, check := range []func(*Node, *v1.Pod) pod.Verdict{appArmor, declaredFeatures} {
+		if v := check(n, p); !v.Admitted() {
+			return v
+		}
 	}
 	return pod.Verdict{Warning: sharedPort(p, others)}
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -286,21 +287,107 @@ func TestACriticalPodPreempts(t *testing.T) {
 func TestAdmitResize(t *testing.T) {
 	n := aNode()
 	old, bigger := tolerating(aPod("a", "cpu", "1", "memory", "1Mi")), tolerating(aPod("a", "cpu", "2", "memory", "2Mi"))
-	if got := AdmitResize(n, bigger, old, nil); !got.Admitted() {
+	if got, _ := AdmitResize(n, bigger, old, nil); !got.Admitted() {
 		t.Errorf("there is room: got %v", got)
 	}
-	if got := AdmitResize(n, bigger, old, []*v1.Pod{aPod("b", "cpu", "1")}); got.Reason != v1.PodReasonDeferred || !strings.Contains(got.Message, "enough resource: cpu") {
+	if got, _ := AdmitResize(n, bigger, old, []*v1.Pod{aPod("b", "cpu", "1")}); got.Reason != v1.PodReasonDeferred || !strings.Contains(got.Message, "enough resource: cpu") {
 		t.Errorf("no room: got %v, want Deferred", got)
 	}
 	n.Swap = func(*v1.Pod, *v1.Container) bool { return true }
-	if got := AdmitResize(n, bigger, old, nil); got.Reason != v1.PodReasonInfeasible {
+	if got, _ := AdmitResize(n, bigger, old, nil); got.Reason != v1.PodReasonInfeasible {
 		t.Errorf("a container with swap: got %v, want Infeasible", got)
 	}
 	for _, p := range []*v1.Pod{old, bigger} {
 		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	}
-	if got := AdmitResize(n, bigger, old, nil); !got.Admitted() {
+	if got, _ := AdmitResize(n, bigger, old, nil); !got.Admitted() {
 		t.Errorf("one that is restarted for it: got %v", got)
+	}
+}
+
+// TestAResizeOfAVolumeInMemoryIsInfeasible, and says which feature the node lacks; another volume's
+// size, and a container beside it, are no such resize.
+func TestAResizeOfAVolumeInMemoryIsInfeasible(t *testing.T) {
+	sized := func(medium v1.StorageMedium, limit, cpu string) *v1.Pod {
+		return with(tolerating(aPod("a", "cpu", cpu)), func(p *v1.Pod) {
+			e := &v1.EmptyDirVolumeSource{Medium: medium}
+			if limit != "" {
+				q := resource.MustParse(limit)
+				e.SizeLimit = &q
+			}
+			p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: e}}}
+		})
+	}
+	n := aNode()
+	n.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
+	reg := prometheus.NewRegistry()
+	g := NewGate(n, nil, reg)
+	for name, tc := range map[string]struct {
+		from, to   *v1.Pod
+		infeasible bool
+	}{
+		"larger":          {sized(v1.StorageMediumMemory, "1Mi", "1"), sized(v1.StorageMediumMemory, "2Mi", "1"), true},
+		"smaller":         {sized(v1.StorageMediumMemory, "2Mi", "1"), sized(v1.StorageMediumMemory, "1Mi", "1"), true},
+		"with containers": {sized(v1.StorageMediumMemory, "1Mi", "1"), sized(v1.StorageMediumMemory, "2Mi", "2"), true},
+		"on disk":         {sized("", "1Mi", "1"), sized("", "2Mi", "1"), false},
+		"containers":      {sized(v1.StorageMediumMemory, "1Mi", "1"), sized(v1.StorageMediumMemory, "1Mi", "2"), false},
+		"without a limit": {sized(v1.StorageMediumMemory, "", "1"), sized(v1.StorageMediumMemory, "", "2"), false},
+	} {
+		got := g.AdmitResize(tc.to, tc.from, nil)
+		want := pod.Verdict{}
+		if tc.infeasible {
+			want = pod.Verdict{
+				Reason: v1.PodReasonInfeasible, Message: "Memory-backed emptyDir volume resize is disabled",
+				Warning: "Pod requires node features that are not available: InPlacePodVerticalScalingMemoryBackedVolumes",
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+	metric := `# HELP kubelet_pod_infeasible_resizes_total Number of infeasible resizes for pods.
+# TYPE kubelet_pod_infeasible_resizes_total counter
+kubelet_pod_infeasible_resizes_total{reason_detail="memory_volume_resize_gate_off"} 3
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(metric), "kubelet_pod_infeasible_resizes_total"); err != nil {
+		t.Error(err)
+	}
+	fewer := sized("", "1Mi", "1")
+	more := with(sized("", "1Mi", "1"), func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "new"}} })
+	if got := g.AdmitResize(fewer, more, nil); !got.Admitted() {
+		t.Errorf("a pod that lost an init container: got %+v", got)
+	}
+}
+
+// TestAPodThatNeedsAFeatureOfAnotherNodeIsRejected, in the kubelet's words.
+func TestAPodThatNeedsAFeatureOfAnotherNodeIsRejected(t *testing.T) {
+	restartsAll := func(p *v1.Pod) {
+		p.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}
+	}
+	hostNetwork := func(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, new(false) }
+	for name, tc := range map[string]struct {
+		pod      *v1.Pod
+		declared []string
+		missing  string
+	}{
+		"it needs none":         {aPod("a"), nil, ""},
+		"it needs a declared":   {with(aPod("a"), restartsAll), []string{"RestartAllContainersOnContainerExits"}, ""},
+		"it needs another":      {with(aPod("a"), restartsAll), []string{"InPlacePodVerticalScalingInitContainers"}, "RestartAllContainersOnContainerExits"},
+		"none is declared":      {with(aPod("a"), hostNetwork), nil, "UserNamespacesHostNetworkSupport"},
+		"two, and one is there": {with(with(aPod("a"), restartsAll), hostNetwork), []string{"RestartAllContainersOnContainerExits"}, "UserNamespacesHostNetworkSupport"},
+		"two":                   {with(with(aPod("a"), restartsAll), hostNetwork), nil, "RestartAllContainersOnContainerExits, UserNamespacesHostNetworkSupport"},
+		"a name of tomorrow":    {with(aPod("a"), restartsAll), []string{"RestartAllContainersOnContainerExits", "Unheard"}, ""},
+	} {
+		n := aNode()
+		n.DeclaredFeatures = tc.declared
+		got := Admit(n, tolerating(tc.pod), nil)
+		want := pod.Verdict{}
+		if tc.missing != "" {
+			want = pod.Verdict{Reason: "PodFeatureUnsupported", Message: "Pod requires node features that are not available: " + tc.missing}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
 	}
 }
 
@@ -415,7 +502,7 @@ func TestAResizeOfWhatHasSwapIsInfeasible(t *testing.T) {
 	} {
 		n := aNode()
 		n.Swap = func(p *v1.Pod, _ *v1.Container) bool { return p == tc.has }
-		if got := AdmitResize(n, tc.desired, old, nil); (got.Reason == v1.PodReasonInfeasible) != tc.infeasible {
+		if got, _ := AdmitResize(n, tc.desired, old, nil); (got.Reason == v1.PodReasonInfeasible) != tc.infeasible {
 			t.Errorf("%s: got %q, %s", name, got.Reason, got.Message)
 		}
 	}

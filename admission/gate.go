@@ -73,5 +73,9 @@ func (g *Gate) withDevices(p *v1.Pod, v pod.Verdict) pod.Verdict {
 
 // AdmitResize is AdmitResize for this node.
 func (g *Gate) AdmitResize(desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict {
-	return AdmitResize(g.node, desired, allocated, others)
+	v, detail := AdmitResize(g.node, desired, allocated, others)
+	if detail != "" {
+		g.metrics.infeasible.WithLabelValues(detail).Inc()
+	}
+	return v
 }

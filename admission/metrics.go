@@ -13,7 +13,7 @@ import (
 	"podd/internal/pod"
 )
 
-type metrics struct{ rejections, admitted *prometheus.CounterVec }
+type metrics struct{ rejections, admitted, infeasible *prometheus.CounterVec }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
@@ -26,6 +26,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "kubelet_pod_level_resources_admission_total",
 			Help: "Pods that were admitted on this node, by where their resources are (pod_level, container_level, pod_and_container_level, or empty for neither) and by QoS class.",
 		}, []string{"config_mode", "qos_class"}),
+		infeasible: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_pod_infeasible_resizes_total",
+			Help: "Number of infeasible resizes for pods.",
+		}, []string{"reason_detail"}),
 	}
 }
 

@@ -33,6 +33,9 @@ type Node struct {
 	Sysctls     Sysctls
 	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
+	// DeclaredFeatures are those of the Node's status, sorted. A pod that needs another one
+	// of the features that nodes declare is rejected.
+	DeclaredFeatures []string
 	// AppArmorError says why profiles cannot be enforced; nil when they can.
 	AppArmorError error
 	// Pressure returns the conditions of pressure that the node is under; nil for none

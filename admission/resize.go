@@ -1,25 +1,52 @@
 package admission
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
+)
+
+// What makes a resize infeasible, as kubelet_pod_infeasible_resizes_total has it.
+const (
+	detailSwap    = "swap_limitation"
+	detailVolumes = "memory_volume_resize_gate_off"
 )
 
 // AdmitResize decides whether a running pod may get the resources of desired
 // instead of those of allocated, beside others. Reason is v1.PodReasonInfeasible
 // for what can never be granted to this generation of the pod, and
 // v1.PodReasonDeferred for what may fit later. Verdict.Preempt asks for the end
-// of other pods, as Admit's.
-func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict {
-	if n.Swap != nil && resizesSwap(n, desired, allocated) {
-		return reject(v1.PodReasonInfeasible, "In-place resize of containers with swap is not supported.")
+// of other pods, as Admit's; Verdict.Warning names the declared features that it needs and
+// the node lacks. detail says what makes it infeasible, for metrics; it is
+// empty otherwise.
+func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) (v pod.Verdict, detail string) {
+	switch {
+	case n.Swap != nil && resizesSwap(n, desired, allocated):
+		v, detail = reject(v1.PodReasonInfeasible, "In-place resize of containers with swap is not supported."), detailSwap
+	case resizesVolumes(desired, allocated):
+		v, detail = reject(v1.PodReasonInfeasible, "Memory-backed emptyDir volume resize is disabled"), detailVolumes
+	default:
+		if v = Admit(n, desired, others); v.Reason != "" {
+			v.Reason = v1.PodReasonDeferred
+		}
 	}
-	v := Admit(n, desired, others)
-	if v.Reason != "" {
-		v.Reason = v1.PodReasonDeferred
+	v.Warning = missingFeatures(resizeFeatures(n, desired, allocated))
+	return v, detail
+}
+
+// resizesVolumes says that a memory-backed emptyDir would get another size
+// (InPlacePodVerticalScalingMemoryBackedVolumes, alpha in 1.37), which podd cannot do. An
+// apiserver that heeds declared features accepts no such change.
+func resizesVolumes(desired, allocated *v1.Pod) bool {
+	had := maps.Collect(pod.MemoryBackedLimits(&allocated.Spec))
+	for name, limit := range pod.MemoryBackedLimits(&desired.Spec) {
+		if old := had[name]; old != nil && old.Cmp(*limit) != 0 {
+			return true
+		}
 	}
-	return v
+	return false
 }
 
 // resizesSwap says that a container's share of the swap, which follows its

@@ -134,7 +134,7 @@ func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	n.problems.add(p.eviction.Problems)
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
-		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups,
+		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups, DeclaredFeatures: declaredFeatures,
 		AppArmorError: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, ClusterNode: n.cluster.node, Refresh: n.cluster.rereadNode,
 	}, p.devices, n.registry)
 	if err := p.newImages(wake); err != nil {

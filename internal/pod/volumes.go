@@ -1,6 +1,11 @@
 package pod
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
 
 // UsedVolumes returns the names of the pod's volumes that one of its containers has in
 // volumeMounts or volumeDevices, or takes a variable from (fileKeyRef). As with a kubelet,
@@ -21,4 +26,20 @@ func UsedVolumes(p *v1.Pod) map[string]bool {
 		}
 	}
 	return used
+}
+
+// MemoryBackedLimits yields, by the volume's name, the size limits of the emptyDirs that are in
+// memory and have one. The pointers point into the spec.
+func MemoryBackedLimits(spec *v1.PodSpec) iter.Seq2[string, *resource.Quantity] {
+	return func(yield func(string, *resource.Quantity) bool) {
+		for i := range spec.Volumes {
+			e := spec.Volumes[i].EmptyDir
+			if e == nil || e.Medium != v1.StorageMediumMemory || e.SizeLimit == nil || e.SizeLimit.IsZero() {
+				continue
+			}
+			if !yield(spec.Volumes[i].Name, e.SizeLimit) {
+				return
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/internal/pod"
 )
@@ -24,5 +25,31 @@ func TestAVolumeIsUsedByWhateverContainerNamesIt(t *testing.T) {
 	want := []string{"device", "ephemeral", "file", "init", "regular"}
 	if got := slices.Sorted(maps.Keys(pod.UsedVolumes(p))); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhichVolumesHaveALimitInMemory(t *testing.T) {
+	dir := func(medium v1.StorageMedium, limit string) v1.VolumeSource {
+		e := &v1.EmptyDirVolumeSource{Medium: medium}
+		if limit != "" {
+			q := resource.MustParse(limit)
+			e.SizeLimit = &q
+		}
+		return v1.VolumeSource{EmptyDir: e}
+	}
+	spec := &v1.PodSpec{Volumes: []v1.Volume{
+		{Name: "memory", VolumeSource: dir(v1.StorageMediumMemory, "1Mi")}, {Name: "disk", VolumeSource: dir("", "1Mi")},
+		{Name: "unlimited", VolumeSource: dir(v1.StorageMediumMemory, "")}, {Name: "zero", VolumeSource: dir(v1.StorageMediumMemory, "0")},
+		{Name: "other"}, {Name: "last", VolumeSource: dir(v1.StorageMediumMemory, "2Mi")},
+	}}
+	var got []string
+	for name, limit := range pod.MemoryBackedLimits(spec) {
+		got = append(got, name+" "+limit.String())
+	}
+	if want := []string{"memory 1Mi", "last 2Mi"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for range pod.MemoryBackedLimits(spec) {
+		break
 	}
 }
