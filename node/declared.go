@@ -12,10 +12,11 @@ import (
 )
 
 // declaredFeatures lists the features that podd has among those that nodes can declare.
-// InPlacePodVerticalScalingInitContainers is missing: init containers keep the resources that
-// they started with. ExtendWebSocketsToKubelet is missing because it would make the apiserver
-// leave the translation of streams to the node, and runtimes do not speak them.
-var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
+// ExtendWebSocketsToKubelet is missing because it would make the apiserver leave the translation
+// of streams to the node, and runtimes do not speak them.
+var declaredFeatures = []string{
+	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+}
 
 // declaredFeatures are also those that a feature gate has switched on, sorted.
 func (n *runtimeParts) declaredFeatures() []string {

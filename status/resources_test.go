@@ -84,6 +84,22 @@ func TestResourcesOfAContainer(t *testing.T) {
 	}
 }
 
+// TestAnInitContainerIsShownWithWhatItWasGranted, and what it is held to while it runs, whatever is
+// desired.
+func TestAnInitContainerIsShownWithWhatItWasGranted(t *testing.T) {
+	memory := func(text string) v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse(text)} }
+	seen := running(0, 2)
+	seen.Resources = &pod.ContainerResources{CPUShares: 2, CPUPeriod: 100000, MemoryLimitInBytes: 16 << 20}
+	s := compute(aScene(with("init", seen), granted("init", "32Mi"), func(s *scene) {
+		s.spec().InitContainers, s.spec().Containers = s.spec().Containers, []v1.Container{{Name: "web"}}
+		s.spec().InitContainers[0].Resources = v1.ResourceRequirements{Requests: memory("64Mi"), Limits: memory("64Mi")}
+	}), v1.PodStatus{})
+	cs := s.InitContainerStatuses[0]
+	if a, r := cs.AllocatedResources.Memory().String(), cs.Resources.Limits.Memory().String(); a != "32Mi" || r != "16Mi" {
+		t.Errorf("got %s allocated and a limit of %s, want 32Mi and 16Mi", a, r)
+	}
+}
+
 // TestResourcesOfTheWholePodCountInitContainersAndOverhead: KEP-753's formula.
 func TestResourcesOfTheWholePodCountInitContainersAndOverhead(t *testing.T) {
 	cpu := func(v string) v1.ResourceRequirements {

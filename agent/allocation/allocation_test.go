@@ -27,6 +27,11 @@ func cpuOf(cpu string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
 }
 
+func scratch(limit string, medium v1.StorageMedium) v1.Volume {
+	q := resource.MustParse(limit)
+	return v1.Volume{Name: "scratch" + string(medium), VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium, SizeLimit: &q}}}
+}
+
 func cpu(d *pod.Desired) string { return d.Pod.Spec.Containers[0].Resources.Requests.Cpu().String() }
 
 // had is the allocation of a pod that was granted that CPU.
@@ -155,12 +160,13 @@ func TestAResizeUnderWay(t *testing.T) {
 	}
 }
 
-// TestWhatAResizeMayChange: regular containers, sidecars and the pod.
+// TestWhatAResizeMayChange: containers of each kind, the pod, and sizes of volumes in memory.
 func TestWhatAResizeMayChange(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	change := func(change func(*v1.PodSpec)) *pod.Desired {
 		d := wants("100m", 1)
 		d.Pod.Spec.InitContainers = append(d.Pod.Spec.InitContainers, v1.Container{Name: "mesh", RestartPolicy: &always, Resources: cpuOf("10m")})
+		d.Pod.Spec.Volumes = []v1.Volume{scratch("1Mi", v1.StorageMediumMemory), scratch("1Mi", "")}
 		if change != nil {
 			change(&d.Pod.Spec)
 		}
@@ -175,7 +181,10 @@ func TestWhatAResizeMayChange(t *testing.T) {
 		"another notation":               {change(func(s *v1.PodSpec) { s.Containers[0].Resources = cpuOf("0.1") }), true},
 		"a container":                    {change(func(s *v1.PodSpec) { s.Containers[0].Resources = cpuOf("200m") }), false},
 		"a sidecar":                      {change(func(s *v1.PodSpec) { s.InitContainers[1].Resources = cpuOf("20m") }), false},
-		"an init container that ends":    {change(func(s *v1.PodSpec) { s.InitContainers[0].Resources = cpuOf("1") }), true},
+		"an init container that ends":    {change(func(s *v1.PodSpec) { s.InitContainers[0].Resources = cpuOf("1") }), false},
+		"a size in memory":               {change(func(s *v1.PodSpec) { s.Volumes[0] = scratch("2Mi", v1.StorageMediumMemory) }), false},
+		"its other notation":             {change(func(s *v1.PodSpec) { s.Volumes[0] = scratch("1024Ki", v1.StorageMediumMemory) }), true},
+		"a size on disk":                 {change(func(s *v1.PodSpec) { s.Volumes[1] = scratch("2Mi", "") }), true},
 		"the pod":                        {change(func(s *v1.PodSpec) { s.Resources = &own }), false},
 		"a container that was not there": {change(func(s *v1.PodSpec) { s.Containers = append(s.Containers, v1.Container{Name: "new"}) }), true},
 	} {

@@ -5,15 +5,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/internal/pod"
 )
 
 // Resources are what a resize may change: those of the pod as a whole (nil where
-// it names none), and of its regular containers and sidecars, by name.
+// it names none), of its regular, init and sidecar containers, by name, and the size limits of
+// its memory-backed emptyDirs, by the volume's name. podd grants no other size (package
+// admission).
 type Resources struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
+	Volumes    map[string]resource.Quantity       `json:"volumes,omitempty"`
 }
 
 // ResourcesOf returns the resources that a pod's spec names. They share memory with it.
@@ -22,17 +26,28 @@ func ResourcesOf(p *v1.Pod) Resources {
 	for c := range resizable(&p.Spec) {
 		r.Containers[c.Name] = c.Resources
 	}
+	for name, limit := range pod.MemoryBackedLimits(&p.Spec) {
+		if r.Volumes == nil {
+			r.Volumes = make(map[string]resource.Quantity)
+		}
+		r.Volumes[name] = *limit
+	}
 	return r
 }
 
-// Match says that a pod's spec names these resources. For a container that they do not
-// name, the spec applies.
+// Match says that a pod's spec names these resources. For a container or a volume that they do
+// not name, the spec applies.
 func (r Resources) Match(p *v1.Pod) bool {
 	if !apiequality.Semantic.DeepEqual(p.Spec.Resources, r.Pod) {
 		return false
 	}
 	for c := range resizable(&p.Spec) {
 		if own, known := r.Containers[c.Name]; known && !apiequality.Semantic.DeepEqual(c.Resources, own) {
+			return false
+		}
+	}
+	for name, limit := range pod.MemoryBackedLimits(&p.Spec) {
+		if own, known := r.Volumes[name]; known && own.Cmp(*limit) != 0 {
 			return false
 		}
 	}
@@ -49,6 +64,11 @@ func (r Resources) ApplyTo(d *pod.Desired) *pod.Desired {
 			c.Resources = own
 		}
 	}
+	for name, limit := range pod.MemoryBackedLimits(&out.Pod.Spec) {
+		if own, known := r.Volumes[name]; known {
+			*limit = own.DeepCopy()
+		}
+	}
 	return &out
 }
 
@@ -56,7 +76,7 @@ func (r Resources) ApplyTo(d *pod.Desired) *pod.Desired {
 func resizable(spec *v1.PodSpec) iter.Seq[*v1.Container] {
 	return func(yield func(*v1.Container) bool) {
 		for c, k := range pod.ContainerSpecs(spec) {
-			if (k == pod.RegularContainer || k == pod.SidecarContainer) && !yield(c) {
+			if k.Resizable() && !yield(c) {
 				return
 			}
 		}

@@ -65,9 +65,9 @@ func boundsOf(requests, limits v1.ResourceList) Bounds {
 
 // resize brings running containers to the resources in the spec (KEP-1287, KEP-5419):
 // by a restart if their resize policy requires it, otherwise in place. Those that get
-// less come first, so that at no time more is granted than before or after. Only
-// regular containers and sidecars are resized; init containers that run to completion
-// keep what they started with.
+// less come first, so that at no time more is granted than before or after. An init
+// container that runs to completion is resized in place, too, while it runs (KEP-1287,
+// InPlacePodVerticalScalingInitContainers).
 func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	s.adopt(in, current)
 	p := in.Granted.Pod
@@ -80,7 +80,7 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 		actuated, want := s.Memory.Actuated[spec.Name].Bounds, bounds(p, spec)
 		switch {
 		case actuated == want:
-		case restartsFor(spec, actuated, want):
+		case k != pod.InitContainer && restartsFor(spec, actuated, want):
 			s.stopToResize(in, spec, c)
 		case want.CPULimit < actuated.CPULimit || want.MemoryLimit < actuated.MemoryLimit:
 			less = append(less, Resize{ID: c.ID, Container: spec})
@@ -172,7 +172,7 @@ func MayShrink(shrinks []Shrink, usage func(id string) (int64, error)) error {
 // resizable returns the running container that a resize of spec would be about;
 // nil for none.
 func resizable(in *Input, spec *v1.Container, k pod.ContainerKind, current *pod.Sandbox) *pod.Container {
-	if k != pod.RegularContainer && k != pod.SidecarContainer {
+	if !k.Resizable() {
 		return nil
 	}
 	c := in.Observed.LatestContainer(spec.Name)
@@ -230,7 +230,9 @@ func contradicts(r *pod.ContainerResources, b Bounds) bool {
 }
 
 // restartsFor says that a container's resize policy requires a restart for one of the
-// changes.
+// changes. The API rejects the resize of an init container with such a policy that runs to
+// completion: it would have to begin its work anew. If the pod's own limits change under it,
+// it is resized in place.
 func restartsFor(spec *v1.Container, actuated, want Bounds) bool {
 	for _, policy := range spec.ResizePolicy {
 		if policy.RestartPolicy != v1.RestartContainer {

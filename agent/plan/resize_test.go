@@ -67,7 +67,15 @@ func TestResize(t *testing.T) {
 		"the pod's own request is the pod's":     {two(small, small, ofThePod("1/2", "")), two(small, small, ofThePod("1500m/2", "")), both, []string{""}, ""},
 		"a sidecar": {aPod(inits("mesh!"), with("mesh", small)), aPod(inits("mesh!"), with("mesh", big)),
 			observed(ready(0), ctr("web", "running", 0, 0), ctr("mesh", "running", 0, 0)), []string{"mesh"}, ""},
-		"no init container that ends": {aPod(inits("once"), with("once", small)), aPod(inits("once"), with("once", big)), observed(ready(0), ctr("once", "running", 0, 0)), []string{""}, ""},
+		"an init container that runs": {aPod(inits("once"), with("once", small)), aPod(inits("once"), with("once", big)), observed(ready(0), ctr("once", "running", 0, 0)), []string{"once"}, ""},
+		"one that has completed": {aPod(inits("once"), with("once", small)), aPod(inits("once"), with("once", big)),
+			observed(ready(0), ctr("once", "exited 0", 0, 0), ctr("web", "running", 0, 0)), []string{""}, ""},
+		"one whose turn has not come": {aPod(inits("once", "then"), with("then", small)), aPod(inits("once", "then"), with("then", big)),
+			observed(ready(0), ctr("once", "running", 0, 0)), []string{""}, ""},
+		"the first of two, less": {aPod(inits("once", "then"), with("once", big), with("then", big)), aPod(inits("once", "then"), with("once", small), with("then", big)),
+			observed(ready(0), ctr("once", "running", 0, 0)), []string{"once"}, ""},
+		"it never begins anew": {aPod(inits("once"), with("once", has("", "")), ofThePod("1/1", "")), aPod(inits("once"), with("once", has("", ""), restartFor("cpu")), ofThePod("1/2", "")),
+			observed(ready(0), ctr("once", "running", 0, 0)), []string{"once"}, ""},
 	} {
 		in := input(c.from, c.seen)
 		in.Memory = plan.Next(in).Memory

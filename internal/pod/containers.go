@@ -16,6 +16,10 @@ const (
 	EphemeralContainer                      // started once, for debugging
 )
 
+// Resizable says that containers of this kind may get other resources while their pod runs
+// (KEP-1287).
+func (k ContainerKind) Resizable() bool { return k != EphemeralContainer }
+
 // ContainerSpecs yields the containers of a spec in the order in which they start.
 // Ephemeral containers come last, because they were added later. The pointers point into
 // the spec.

@@ -228,7 +228,7 @@ func TestANodeJoinsItsCluster(t *testing.T) {
 		n.Status.DaemonEndpoints.KubeletEndpoint.Port != int32(m.node.Port+9) {
 		t.Errorf("got %+v, port %d", i, n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
-	if want := []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}; !slices.Equal(n.Status.DeclaredFeatures, want) {
+	if want := []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}; !slices.Equal(n.Status.DeclaredFeatures, want) {
 		t.Errorf("declared features are %q, want %q", n.Status.DeclaredFeatures, want)
 	}
 	if f := n.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil || !slices.ContainsFunc(n.Status.RuntimeHandlers, func(h v1.NodeRuntimeHandler) bool { return h.Name == "" }) {
