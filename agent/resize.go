@@ -17,12 +17,14 @@ import (
 // Resizer decides about and carries out the resize of a running pod.
 type Resizer interface {
 	// AdmitResize says whether a pod may have desired's resources instead of
-	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred.
+	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred. Warning names
+	// the declared features that the node lacks for it.
 	AdmitResize(desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict
 	// RaiseCgroup sets the pod's limits to the greater of the current ones and p's;
-	// SetCgroup sets them to p's.
-	RaiseCgroup(ctx context.Context, p *v1.Pod) error
-	SetCgroup(ctx context.Context, p *v1.Pod) error
+	// SetCgroup sets them to p's. The runtime is told first, about the pod's current
+	// sandbox, and may reject the change.
+	RaiseCgroup(ctx context.Context, sandboxID string, p *v1.Pod) error
+	SetCgroup(ctx context.Context, sandboxID string, p *v1.Pod) error
 	// MemoryLimit returns the current limit of the pod's cgroup and that of p, in
 	// bytes; 0 for none.
 	MemoryLimit(p *v1.Pod) (now, next int64)
@@ -103,6 +105,9 @@ func (w *worker) admitResize(a allocation.Allocation, now time.Time) {
 		w.log.Info("resizing pod")
 		w.agent.notifyFreed()
 	case w.allocation.PendingChanged(before):
+		if v.Warning != "" {
+			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", v.Warning)
+		}
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "Resize"+p.Reason, resizeMessage("Pod resize "+p.Reason, d, p.Message))
 		w.log.Info("pod resize pending", "reason", p.Reason, "message", p.Message)
 	}
@@ -161,7 +166,7 @@ func (w *worker) resizeBeforeStarts(ctx context.Context, v *view) (did bool, err
 		}
 	}
 	if r := w.agent.cfg.Resizer; r != nil && len(step.Start) > 0 && (len(step.Resize) > 0 || step.ResizeHeld) {
-		if err := r.RaiseCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
+		if err := r.RaiseCgroup(ctx, step.Sandbox.ID, v.granted.Pod); err != nil && ctx.Err() == nil {
 			w.log.Debug("cannot raise the pod's limits before its containers start", "error", err)
 		}
 	}
@@ -171,7 +176,7 @@ func (w *worker) resizeBeforeStarts(ctx context.Context, v *view) (did bool, err
 func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error {
 	r := w.agent.cfg.Resizer
 	if r != nil {
-		if err := r.RaiseCgroup(ctx, p); err != nil {
+		if err := r.RaiseCgroup(ctx, step.Sandbox.ID, p); err != nil {
 			return fmt.Errorf("raise the pod's limits: %w", err)
 		}
 	}
@@ -186,7 +191,7 @@ func (w *worker) doResize(ctx context.Context, p *v1.Pod, step *plan.Step) error
 		w.log.Info("container resized", "container", each.Container.Name)
 	}
 	if r != nil {
-		if err := r.SetCgroup(ctx, p); err != nil {
+		if err := r.SetCgroup(ctx, step.Sandbox.ID, p); err != nil {
 			return fmt.Errorf("hold the pod to its limits: %w", err)
 		}
 	}

@@ -62,14 +62,14 @@ func (s *smallNode) note(what string, p *v1.Pod) error {
 	return nil
 }
 
-func (s *smallNode) RaiseCgroup(_ context.Context, p *v1.Pod) error {
+func (s *smallNode) RaiseCgroup(_ context.Context, _ string, p *v1.Pod) error {
 	if s.raising != nil {
 		s.raising()
 	}
 	return s.note("raise", p)
 }
 
-func (s *smallNode) SetCgroup(_ context.Context, p *v1.Pod) error { return s.note("hold", p) }
+func (s *smallNode) SetCgroup(_ context.Context, _ string, p *v1.Pod) error { return s.note("hold", p) }
 
 func (s *smallNode) MemoryLimit(p *v1.Pod) (now, next int64) {
 	s.mu.Lock()

@@ -43,20 +43,30 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 
 // Raise gives a running pod the greater of what it has and what p specifies, in each
 // resource: before its containers are resized. Update then applies p. Concurrency is
-// as with Ensure.
-func (t *Tree) Raise(ctx context.Context, p *v1.Pod) error {
+// as with Ensure. announce is called first, if the limits change; its error keeps them as they
+// are. It may be nil.
+func (t *Tree) Raise(ctx context.Context, p *v1.Pod, announce func(from, to Limits) error) error {
 	have, known := t.appliedLimits(p.UID)
 	if !known {
 		return t.Ensure(ctx, p)
 	}
-	return t.setLimits(ctx, p, maxLimits(have, PodLimits(t.settings, p)))
+	return t.changeLimits(ctx, p, maxLimits(have, PodLimits(t.settings, p)), announce)
 }
 
 // Update applies the limits of p to a running pod. A limit that p no longer has stays
 // as it was, as upstream. A memory limit below the pod's usage is rejected by the
-// kernel on v1, and triggers OOM kills on v2: check Usage first.
-func (t *Tree) Update(ctx context.Context, p *v1.Pod) error {
-	return t.setLimits(ctx, p, PodLimits(t.settings, p))
+// kernel on v1, and triggers OOM kills on v2: check Usage first. announce is as with Raise.
+func (t *Tree) Update(ctx context.Context, p *v1.Pod, announce func(from, to Limits) error) error {
+	return t.changeLimits(ctx, p, PodLimits(t.settings, p), announce)
+}
+
+func (t *Tree) changeLimits(ctx context.Context, p *v1.Pod, want Limits, announce func(from, to Limits) error) error {
+	if have, known := t.appliedLimits(p.UID); known && announce != nil && !same(have, want) {
+		if err := announce(have, want); err != nil {
+			return err
+		}
+	}
+	return t.setLimits(ctx, p, want)
 }
 
 func (t *Tree) setLimits(ctx context.Context, p *v1.Pod, want Limits) error {

@@ -166,8 +166,20 @@ func TestLimitsAreSetInSystemdAndInTheFiles(t *testing.T) {
 		t.Errorf("again: got %v and calls %q, want none", err, fake.calls)
 	}
 	less := aPod(with(list("cpu", "500m"), list("cpu", "2", "memory", "32Mi")))
-	if err := errors.Join(tree.Raise(t.Context(), less), tree.Update(t.Context(), less)); err != nil {
+	refused := errors.New("refused")
+	if err := tree.Raise(t.Context(), less, func(Limits, Limits) error { return refused }); !errors.Is(err, refused) || len(fake.calls) != 0 {
+		t.Errorf("an announcement that is refused: got %v and calls %q, want none", err, fake.calls)
+	}
+	var announced []string
+	announce := func(from, to Limits) error {
+		announced = append(announced, fmt.Sprintf("%d/%d to %d/%d", from.CPUShares, from.Memory>>20, to.CPUShares, to.Memory>>20))
+		return nil
+	}
+	if err := errors.Join(tree.Raise(t.Context(), less, announce), tree.Update(t.Context(), less, announce)); err != nil {
 		t.Fatal(err)
+	}
+	if want := []string{"1024/64 to 1024/64", "1024/64 to 512/32"}; !slices.Equal(announced, want) {
+		t.Errorf("announced: got %q, want %q", announced, want)
 	}
 	want = []string{
 		"set podd-kubepods-burstable-pod0f_a1.slice CPUWeight=39 CPUQuotaPerSecUSec=2000000 MemoryMax=67108864 TasksMax=50",
@@ -347,12 +359,12 @@ func TestGroupsOfPodsOnRealHierarchies(t *testing.T) {
 
 	bigger := aPod(with(list("cpu", "1"), list("cpu", "2", "memory", "32Mi")))
 	bigger.UID = "b1"
-	if err := tree.Raise(t.Context(), bigger); err != nil {
+	if err := tree.Raise(t.Context(), bigger, nil); err != nil {
 		t.Fatal(err)
 	}
 	check(root+"/burstable/podb1", "cpu.cfs_quota_us", "cpu.max", pick("200000", "200000 100000"))
 	check(root+"/burstable/podb1", "memory.limit_in_bytes", "memory.max", "67108864")
-	if err := tree.Update(t.Context(), bigger); err != nil {
+	if err := tree.Update(t.Context(), bigger, nil); err != nil {
 		t.Fatal(err)
 	}
 	check(root+"/burstable/podb1", "memory.limit_in_bytes", "memory.max", "33554432")

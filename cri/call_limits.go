@@ -66,7 +66,7 @@ var kinds = map[string]callKind{
 	"ListPodSandbox": readCall, "ListContainers": readCall, "PodSandboxStatus": readCall, "ContainerStatus": readCall,
 	"ContainerStats": readCall, "ImageStatus": readCall, "ListImages": readCall,
 	"RunPodSandbox": createCall, "CreateContainer": createCall, "StartContainer": createCall,
-	"UpdateContainerResources": createCall, "ReopenContainerLog": createCall,
+	"UpdateContainerResources": createCall, "UpdatePodSandboxResources": createCall, "ReopenContainerLog": createCall,
 	"StopContainer": stopContainerCall, "StopPodSandbox": stopSandboxCall,
 	"RemovePodSandbox": removeCall, "RemoveContainer": removeCall, "RemoveImage": removeCall,
 	"ExecSync": execCall, "Exec": execCall, "Attach": execCall, "PortForward": execCall, "CheckpointContainer": execCall,

@@ -2,11 +2,15 @@ package cri
 
 import (
 	"context"
+	"errors"
+	"strings"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/spec"
+	"podd/internal/pod"
 )
 
 // UpdateContainer sets a container's resources to those in the pod's spec, the same that
@@ -19,6 +23,27 @@ func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr 
 	// Also after an error, because it is unknown how far the runtime got.
 	c.invalidateMemo(p.UID)
 	return mapError("", err)
+}
+
+// UpdateSandbox tells the runtime which resources the pod of a sandbox has from now on, with
+// its overhead (CRI's UpdatePodSandboxResources, KEP-1287): a runtime that makes a virtual
+// machine of the pod resizes that, and plugins of the runtime may reject the change. A runtime
+// that does not know the call, or the sandbox, does nothing, which is no error.
+func (c *Client) UpdateSandbox(ctx context.Context, id string, p *v1.Pod, r pod.ContainerResources) error {
+	overhead, rest := spec.SandboxUpdate(c.spec, p, r)
+	_, err := c.runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: overhead, Resources: rest})
+	if err := mapError("update the resources of pod sandbox "+short(id), err); err != nil && !gone(err) && !isUnimplemented(err) {
+		return err
+	}
+	return nil
+}
+
+// isUnimplemented says that the runtime does not know a call. containerd 2.2 says so in words
+// alone (containerd/containerd#13023).
+func isUnimplemented(err error) bool {
+	var call *callError
+	return errors.Is(err, pod.ErrUnimplemented) ||
+		errors.As(err, &call) && call.code == codes.Unknown && strings.Contains(call.message, "not implemented")
 }
 
 // ReopenContainerLog makes the runtime write to a new file at the log's path,

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podd/cri/critest"
 	"podd/internal/pod"
@@ -99,6 +102,44 @@ func TestUpdateContainerIsSeenByTheNextObservation(t *testing.T) {
 	}
 	if err := r.UpdateContainer(t.Context(), "none", p, &p.Spec.Containers[0]); !errors.Is(err, pod.ErrNotFound) {
 		t.Errorf("a container that is not there: got %v", err)
+	}
+}
+
+// TestTheRuntimeHearsWhatAPodHasFromNowOn, and may reject it. One that does not know the call, or
+// the sandbox, has nothing to say.
+func TestTheRuntimeHearsWhatAPodHasFromNowOn(t *testing.T) {
+	r := newRig(t)
+	p := aPod("web", func(p *v1.Pod) { p.Spec.Overhead = v1.ResourceList{v1.ResourceMemory: resource.MustParse("16Mi")} })
+	id := r.sandbox(t, p, 0).ID
+	update := func(id string) error {
+		return r.UpdateSandbox(t.Context(), id, p, pod.ContainerResources{CPUShares: 512, CPUQuota: 50_000, CPUPeriod: 100_000, MemoryLimitInBytes: 64 << 20})
+	}
+	if err := update(id); err != nil {
+		t.Fatal(err)
+	}
+	calls := r.srv.Calls()
+	sent, _ := calls[len(calls)-1].Request.(*runtimeapi.UpdatePodSandboxResourcesRequest)
+	want := &runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: 50_000, CpuPeriod: 100_000, MemoryLimitInBytes: 48 << 20}
+	if sent.GetPodSandboxId() != id || !proto.Equal(sent.GetResources(), want) || sent.GetOverhead().GetMemoryLimitInBytes() != 16<<20 {
+		t.Errorf("got %v, want %v and an overhead of 16 MiB", sent, want)
+	}
+	for _, tt := range []struct {
+		code     codes.Code
+		text     string
+		rejected bool
+	}{
+		{codes.Unimplemented, "unknown method UpdatePodSandboxResources", false},
+		{codes.Unknown, "not implemented yet", false}, // containerd 2.2
+		{codes.NotFound, "failed to find sandbox", false},
+		{codes.Unknown, "NRI sandbox update failed: too much", true},
+	} {
+		r.srv.FailNth("UpdatePodSandboxResources", 1, tt.code, tt.text)
+		if err := update(id); (err != nil) != tt.rejected || err != nil && !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: got %v", tt.text, err)
+		}
+	}
+	if err := update("none"); err != nil {
+		t.Errorf("a sandbox that is not there: got %v", err)
 	}
 }
 

@@ -64,6 +64,7 @@ func TestRealRuntime(t *testing.T) {
 	id := l.startContainer(req)
 	l.exec(id)
 	l.update(id)
+	l.resizeSandbox(l.box)
 	l.reopen(id)
 	l.stopContainer(id)
 	l.refuseToStart(req)
@@ -231,6 +232,14 @@ func (l *realLife) update(id string) {
 	seen, err := l.client.Observe(l.Context(), l.pod.UID)
 	if c := seen.LatestContainer("app"); err != nil || c.Resources == nil || c.Resources.MemoryLimitInBytes != 77<<20 {
 		l.Errorf("after the update: got %+v, %v", c, err)
+	}
+}
+
+// resizeSandbox tells the runtime what the pod has from now on.
+func (l *realLife) resizeSandbox(id string) {
+	r := pod.ContainerResources{CPUShares: 512, CPUQuota: 50_000, CPUPeriod: 100_000, MemoryLimitInBytes: 77 << 20}
+	if err := l.client.UpdateSandbox(l.Context(), id, l.pod, r); err != nil {
+		l.Error(err)
 	}
 }
 

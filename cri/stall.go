@@ -154,7 +154,7 @@ func isRepeatable(method string) bool {
 	case readCall, stopContainerCall, removeCall:
 		return true
 	}
-	return method == "UpdateContainerResources" || method == "Version" || method == "Status"
+	return method == "UpdateContainerResources" || method == "UpdatePodSandboxResources" || method == "Version" || method == "Status"
 }
 
 // pingVersion is the cheap call.

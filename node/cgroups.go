@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -139,14 +140,38 @@ type resizer struct {
 
 // RaiseCgroup and SetCgroup serve resizes. They run before and after the containers are
 // resized.
-func (c podCgroups) RaiseCgroup(ctx context.Context, p *v1.Pod) error {
-	defer c.timed("update", time.Now())
-	return c.Tree.Raise(ctx, p)
+func (c podCgroups) RaiseCgroup(ctx context.Context, sandboxID string, p *v1.Pod) error {
+	return c.resize(ctx, sandboxID, p, c.Tree.Raise)
 }
 
-func (c podCgroups) SetCgroup(ctx context.Context, p *v1.Pod) error {
+func (c podCgroups) SetCgroup(ctx context.Context, sandboxID string, p *v1.Pod) error {
+	return c.resize(ctx, sandboxID, p, c.Tree.Update)
+}
+
+// resize changes the limits of a pod's cgroup, once the runtime has heard of it: one that
+// rejects them rejects the resize. If the cgroup cannot be changed, the runtime hears of the
+// limits that remain, as in the kubelet.
+func (c podCgroups) resize(ctx context.Context, sandboxID string, p *v1.Pod, set func(context.Context, *v1.Pod, func(from, to cgroup.Limits) error) error) error {
 	defer c.timed("update", time.Now())
-	return c.Tree.Update(ctx, p)
+	announced := false
+	var before cgroup.Limits
+	err := set(ctx, p, func(from, to cgroup.Limits) error {
+		before = from
+		err := c.client.UpdateSandbox(ctx, sandboxID, p, sandboxResources(to))
+		announced = err == nil
+		return err
+	})
+	if err != nil && announced {
+		if undo := c.client.UpdateSandbox(ctx, sandboxID, p, sandboxResources(before)); undo != nil {
+			err = errors.Join(err, undo)
+		}
+	}
+	return err
+}
+
+// sandboxResources are the limits of a pod's cgroup in CRI's units.
+func sandboxResources(l cgroup.Limits) pod.ContainerResources {
+	return pod.ContainerResources{CPUShares: l.CPUShares, CPUQuota: l.CPUQuota, CPUPeriod: l.CPUPeriod, MemoryLimitInBytes: l.Memory}
 }
 
 // MemoryUsage returns the memory usage of a container in bytes, or that of the whole pod if

@@ -104,6 +104,16 @@ func (s *Server) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSand
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
+// UpdatePodSandboxResources only checks that there is such a sandbox: Calls has the request.
+func (s *Server) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	s.rt.Lock()
+	defer s.rt.Unlock()
+	if s.rt.Sandbox(r.PodSandboxId) == nil {
+		return nil, status.Errorf(codes.NotFound, "failed to find sandbox: not found")
+	}
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+}
+
 // KillSandbox makes a pod's sandbox die with everything that runs in it, as when its pause
 // process is killed. It finds the sandbox by ID or by pod name.
 func (s *Server) KillSandbox(idOrPod string) {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -117,6 +118,25 @@ func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources 
 		request = *limit.Cpu()
 	}
 	return linuxResources(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
+}
+
+// SandboxUpdate returns the resources of a pod, of which r has the overhead too, for the
+// runtime at a resize: the overhead, and the rest. What r does not limit has no limit.
+func SandboxUpdate(o Options, p *v1.Pod, r pod.ContainerResources) (overhead, rest *runtimeapi.LinuxContainerResources) {
+	cpu, memory := p.Spec.Overhead[v1.ResourceCPU], p.Spec.Overhead[v1.ResourceMemory]
+	if !cpu.IsZero() {
+		r.CPUShares = max(r.CPUShares-pod.CPUShares(cpu.MilliValue()), pod.MinCPUShares)
+		if r.CPUQuota > 0 {
+			period := time.Duration(r.CPUPeriod) * time.Microsecond
+			r.CPUQuota = max(r.CPUQuota-pod.CPUQuota(cpu.MilliValue(), period), 0)
+		}
+	}
+	if r.MemoryLimitInBytes > 0 {
+		r.MemoryLimitInBytes = max(r.MemoryLimitInBytes-memory.Value(), 0)
+	}
+	return overheadResources(o, p), &runtimeapi.LinuxContainerResources{
+		CpuShares: r.CPUShares, CpuQuota: r.CPUQuota, CpuPeriod: r.CPUPeriod, MemoryLimitInBytes: r.MemoryLimitInBytes,
+	}
 }
 
 // podLevelLimit returns the container's limit, or the pod's own if the container has none.

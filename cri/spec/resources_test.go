@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podd/internal/pod"
 )
 
 const gi = 1 << 30
@@ -172,5 +174,38 @@ func TestEverySignalOfTheAPIReachesTheRuntime(t *testing.T) {
 	}
 	if signals < 60 {
 		t.Errorf("CRI has %d signals", signals)
+	}
+}
+
+// TestTheResourcesOfAPodAreSentWithoutItsOverhead, which is sent beside them.
+func TestTheResourcesOfAPodAreSentWithoutItsOverhead(t *testing.T) {
+	whole := pod.ContainerResources{CPUShares: 1024, CPUQuota: 100_000, CPUPeriod: 100_000, MemoryLimitInBytes: 64 << 20}
+	for name, tt := range map[string]struct {
+		cpu, memory string
+		whole       pod.ContainerResources
+		want        pod.ContainerResources
+	}{
+		"none":            {"", "", whole, whole},
+		"both":            {"250m", "16Mi", whole, pod.ContainerResources{CPUShares: 768, CPUQuota: 75_000, CPUPeriod: 100_000, MemoryLimitInBytes: 48 << 20}},
+		"CPU alone":       {"500m", "", whole, pod.ContainerResources{CPUShares: 512, CPUQuota: 50_000, CPUPeriod: 100_000, MemoryLimitInBytes: 64 << 20}},
+		"no limits":       {"250m", "16Mi", pod.ContainerResources{CPUShares: 1024}, pod.ContainerResources{CPUShares: 768}},
+		"no quota":        {"250m", "", pod.ContainerResources{CPUShares: 1024, CPUQuota: -1, CPUPeriod: 100_000}, pod.ContainerResources{CPUShares: 768, CPUQuota: -1, CPUPeriod: 100_000}},
+		"more than it is": {"4", "1Gi", whole, pod.ContainerResources{CPUShares: 2, CPUPeriod: 100_000}},
+	} {
+		p := &v1.Pod{}
+		for resourceName, text := range map[v1.ResourceName]string{v1.ResourceCPU: tt.cpu, v1.ResourceMemory: tt.memory} {
+			if text != "" {
+				if p.Spec.Overhead == nil {
+					p.Spec.Overhead = v1.ResourceList{}
+				}
+				p.Spec.Overhead[resourceName] = resource.MustParse(text)
+			}
+		}
+		overhead, rest := SandboxUpdate(Options{}, p, tt.whole)
+		got := pod.ContainerResources{CPUShares: rest.CpuShares, CPUQuota: rest.CpuQuota, CPUPeriod: rest.CpuPeriod, MemoryLimitInBytes: rest.MemoryLimitInBytes}
+		memory := p.Spec.Overhead[v1.ResourceMemory]
+		if got != tt.want || overhead.GetMemoryLimitInBytes() != memory.Value() {
+			t.Errorf("%s: got %+v and an overhead of %d, want %+v", name, got, overhead.GetMemoryLimitInBytes(), tt.want)
+		}
 	}
 }
