@@ -56,7 +56,11 @@ func (a *Agent) admits(c plan.Candidate) bool {
 			a.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "HostPortOverlap", verdict.Warning)
 			a.log.Warn("pod shares a port of the node", "pod", d.Name(), "uid", uid, "message", verdict.Warning)
 		}
+		a.metrics.resizes.admitted(d.Pod)
 	case plan.Admitted:
+		if !c.Ended { // as a kubelet that restarts: it admits anew what runs
+			a.metrics.resizes.admitted(d.Pod)
+		}
 	}
 	if a.forgetRejection(uid) && before.Reason != "" {
 		a.cfg.Status.Forget(uid) // it starts over
@@ -147,19 +151,23 @@ func (w *worker) finish(finished bool) {
 	w.released = w.released && finished
 	w.mu.Unlock()
 	if changed && finished {
-		w.agent.notifyFreed()
+		w.agent.notifyFreed(triggerPodTerminated)
 	}
 }
 
-// notifyFreed has the admission of rejected pods and deferred resizes retried. Any goroutine
-// may call it.
-func (a *Agent) notifyFreed() {
+// notifyFreed has the admission of rejected pods and deferred resizes retried. trigger says
+// why; of several at once, the last one counts. Any goroutine may call it.
+func (a *Agent) notifyFreed(trigger string) {
+	a.freedBy.Store(&trigger)
 	a.freed.Notify()
 }
 
+// lastFreed is the trigger of the last notifyFreed.
+func (a *Agent) lastFreed() string { return *a.freedBy.Load() }
+
 // RetryAdmission has the admission of rejected pods retried, because what it depends on has
 // changed. Any goroutine may call it; it never blocks.
-func (a *Agent) RetryAdmission() { a.notifyFreed() }
+func (a *Agent) RetryAdmission() { a.notifyFreed(triggerPodUpdated) }
 
 func (a *Agent) rejection(uid pod.UID) (r rejection, rejected bool) {
 	a.mu.Lock()

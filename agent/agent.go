@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"podd/agent/allocation"
@@ -40,7 +41,8 @@ type Agent struct {
 	drained wake.Signal // a drain has begun or ended
 
 	unknownWoken wake.Signal
-	freed        wake.Signal // a pod has released resources of the node
+	freed        wake.Signal            // a pod has released resources of the node
+	freedBy      atomic.Pointer[string] // why freed was last notified, one of the triggers
 
 	// admissionMu is held while the node decides about a pod or a resize, until its
 	// allocation is visible to the next decision.
@@ -172,7 +174,7 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 			a.forget(w)
 		case <-a.freed:
 			a.admissionDue = true
-			a.wakeDeferred()
+			a.wakeDeferred(a.lastFreed())
 		case <-a.unknownWoken:
 			a.identifyUnknown(ctx)
 			continue

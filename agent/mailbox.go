@@ -20,8 +20,9 @@ type mail struct {
 	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver,
 	// without a reason.
 	completedElsewhere bool
-	// resourcesFreed reports, once, that resources of the node were freed.
-	resourcesFreed bool
+	// resourcesFreed says, once, why there may be room for a deferred resize: one of the
+	// triggers; empty for nothing.
+	resourcesFreed string
 	// syncBegan is when the last sync began; an older hint is stale.
 	syncBegan instant
 }
@@ -180,6 +181,6 @@ func (w *worker) takeMail(now time.Time) mail {
 		}
 	}
 	in := w.mail
-	w.mail.retry, w.mail.objectsChanged, w.mail.resourcesFreed, w.mail.completedElsewhere = false, false, false, false
+	w.mail.retry, w.mail.objectsChanged, w.mail.resourcesFreed, w.mail.completedElsewhere = false, false, "", false
 	return in
 }

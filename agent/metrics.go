@@ -18,6 +18,7 @@ type metrics struct {
 	syncs             *prometheus.HistogramVec
 	syncErrors        prometheus.Counter
 	imageVolumes      imageVolumeMetrics
+	resizes           resizeMetrics
 	evictions         *prometheus.CounterVec
 	preemptions       *prometheus.CounterVec
 	orphaned          prometheus.Counter
@@ -74,6 +75,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		syncErrors: f.NewCounter(prometheus.CounterOpts{Name: "podd_pod_sync_errors_total",
 			Help: "Syncs of pods that ended in an error and are retried."}),
 		imageVolumes: newImageVolumeMetrics(f),
+		resizes:      newResizeMetrics(f),
 		evictions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
 			Help: "Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
 		preemptions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_preemptions",

@@ -54,21 +54,30 @@ func (a *Agent) lastGranted(d *pod.Desired) *pod.Desired {
 
 // allocate returns the pod as it runs now: as desired, but with its allocated resources.
 func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
+	trigger := in.resourcesFreed
+	switch before := w.allocation.Desired; {
+	case before != nil && before != in.desired:
+		w.agent.metrics.resizes.updated(before.Pod, in.desired.Pod)
+		trigger = triggerPodUpdated
+	case trigger == "":
+		trigger = triggerPeriodic
+	}
 	next, ask := w.allocation.Propose(allocation.Proposal{
-		Desired: in.desired, ResourcesFreed: in.resourcesFreed, UsageUnknown: !w.agent.knowsAllPods(), Now: now,
+		Desired: in.desired, ResourcesFreed: in.resourcesFreed != "", UsageUnknown: !w.agent.knowsAllPods(), Now: now,
 		Terminating: in.Kill != nil || in.End != nil || w.phase > pod.PhaseRunning,
 	})
 	if ask {
-		w.admitResize(next, now)
+		w.admitResize(next, trigger, now)
 	} else {
-		w.setAllocation(next)
+		w.setAllocation(next, resizeReverted)
 	}
 	return w.allocation.Granted
 }
 
-// setAllocation sets the pod's allocation: for other decisions of the node, and in the
-// checkpoint.
-func (w *worker) setAllocation(next allocation.Allocation) {
+// setAllocation sets the pod's allocation: for other decisions of the node, in metrics, and in
+// the checkpoint. resolution says why a resize is not deferred any more, if it is not.
+func (w *worker) setAllocation(next allocation.Allocation, resolution string) {
+	w.agent.metrics.resizes.allocated(w.allocation, next, resolution, time.Now())
 	w.mu.Lock()
 	w.allocation, w.deferred = next, next.Deferred()
 	w.mu.Unlock()
@@ -84,10 +93,10 @@ func (w *worker) setAllocation(next allocation.Allocation) {
 	}
 }
 
-// admitResize asks the node whether the pod may have the desired resources. Concurrent
-// decisions, about a new pod or another resize, wait: each must see the allocations
-// of the previous ones.
-func (w *worker) admitResize(a allocation.Allocation, now time.Time) {
+// admitResize asks the node whether the pod may have the desired resources; trigger says why
+// now. Concurrent decisions, about a new pod or another resize, wait: each must see the
+// allocations of the previous ones.
+func (w *worker) admitResize(a allocation.Allocation, trigger string, now time.Time) {
 	var v pod.Verdict
 	if w.agent.cfg.Resizer != nil {
 		w.agent.admissionMu.Lock()
@@ -96,14 +105,17 @@ func (w *worker) admitResize(a allocation.Allocation, now time.Time) {
 		w.agent.preempt(v)
 	}
 	before := w.allocation
-	w.setAllocation(a.ApplyVerdict(v, now))
+	w.setAllocation(a.ApplyVerdict(v, now), resizeAccepted)
 	d := a.Desired
 	switch p := w.allocation.Pending; {
 	case v.Admitted():
+		if before.Pending != nil && before.Pending.Reason == v1.PodReasonDeferred {
+			w.agent.metrics.resizes.deferredAccepted.WithLabelValues(trigger).Inc()
+		}
 		w.memory = w.memory.ResizeBackOffReset()
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", d, ""))
 		w.log.Info("resizing pod")
-		w.agent.notifyFreed()
+		w.agent.notifyFreed(triggerPodResized)
 	case w.allocation.PendingChanged(before):
 		if v.Warning != "" {
 			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", v.Warning)
@@ -122,7 +134,7 @@ func (w *worker) settleResize(v *view) {
 	case !v.step.Resizing():
 		next, completed = next.ResizeCompleted()
 	}
-	w.setAllocation(next)
+	w.setAllocation(next, resizeTerminated)
 	if completed {
 		w.agent.cfg.Events.Event(v.granted.Pod, v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", v.granted, ""))
 	}
@@ -132,11 +144,12 @@ func (w *worker) settleResize(v *view) {
 // containers change, and then the pod's limits are lowered. A resize that the node or
 // the runtime refuses is reported and retried; it blocks nothing else.
 func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
-	p := v.granted.Pod
+	p, began := v.granted.Pod, time.Now()
 	err = w.mayShrink(p, &v.step)
 	if err == nil {
 		err = w.doResize(ctx, p, &v.step)
 	}
+	w.agent.metrics.resizes.carriedOut(err == nil, began)
 	if err == nil || ctx.Err() != nil || errors.Is(err, pod.ErrUnavailable) {
 		return err == nil, err
 	}
@@ -144,7 +157,7 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	w.memory = w.memory.ResizeFailed(now)
 	v.wakeBy(w.memory.ResizeAt)
 	next, changed := w.allocation.ResizeFailed(err, now)
-	w.setAllocation(next)
+	w.setAllocation(next, resizeTerminated)
 	if changed {
 		w.agent.cfg.Events.Event(p, v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", v.granted, err.Error()))
 		w.log.Warn("pod resize failed", "error", err, "retry_in", w.memory.ResizeAt.Sub(now))
@@ -276,23 +289,23 @@ func (a *Agent) markAllKnown() {
 	a.mu.Lock()
 	a.allKnown = true
 	a.mu.Unlock()
-	a.wakeDeferred()
+	a.wakeDeferred(triggerPodsAdded)
 }
 
-// wakeDeferred retries deferred resizes, which wait for room.
-func (a *Agent) wakeDeferred() {
+// wakeDeferred retries deferred resizes, which wait for room; trigger says why.
+func (a *Agent) wakeDeferred(trigger string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, w := range a.workers {
-		w.retryDeferred()
+		w.retryDeferred(trigger)
 	}
 }
 
-func (w *worker) retryDeferred() {
+func (w *worker) retryDeferred(trigger string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.deferred {
-		w.mail.resourcesFreed = true
+		w.mail.resourcesFreed = trigger
 		w.wakeLocked()
 	}
 }

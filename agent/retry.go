@@ -21,7 +21,7 @@ func (a *Agent) Retry(uid pod.UID) bool {
 	case w != nil:
 		w.askRetry()
 	case rejected:
-		a.notifyFreed()
+		a.notifyFreed(triggerPodUpdated)
 	default:
 		return false
 	}

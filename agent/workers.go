@@ -125,7 +125,7 @@ func (a *Agent) forget(w *worker) {
 		a.metrics.restarted.WithLabelValues(static(d.Source != pod.SourceAPIServer)).Inc()
 	}
 	a.admissionDue = true
-	a.wakeDeferred()
+	a.wakeDeferred(triggerPodsRemoved)
 	a.RecheckLeftovers()
 	select {
 	case <-w.poke:
