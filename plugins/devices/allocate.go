@@ -125,7 +125,7 @@ func (m *Manager) awaitedResourceLocked(requests []request) string {
 		if r == nil || !r.everRegistered {
 			until = m.newPluginsUntil
 		}
-		if awaitingPlugins(until) && (r == nil || !r.listed) {
+		if awaitingPlugins(until) && (r == nil || !r.listed()) {
 			return q.resource
 		}
 	}
@@ -245,7 +245,7 @@ func (m *Manager) allocate(ctx context.Context, o *podDevices, j *allocationJob,
 	pl, options := m.pluginLocked(one.resource)
 	ids, reused := slices.Clone(one.ids), slices.Clone(one.reused)
 	var available []string
-	if pl != nil && options.GetPreferredAllocationAvailable && len(reused) < len(ids) {
+	if pl != nil && options.prefer && len(reused) < len(ids) {
 		available = slices.Sorted(maps.Keys(m.freeLocked(one.resource)))
 	}
 	m.mu.Unlock()
@@ -311,11 +311,17 @@ func (m *Manager) preferredDevices(ctx context.Context, pl *plugin, one reservat
 	return nil, nil
 }
 
-func (m *Manager) pluginLocked(name string) (pl *plugin, options *pluginapi.DevicePluginOptions) {
-	if r := m.resources[name]; r != nil {
-		return r.plugin, &r.options
+// pluginLocked returns the plugin that serves a resource, nil for none, and what it wants, or
+// the last one wanted.
+func (m *Manager) pluginLocked(name string) (pl *plugin, options pluginOptions) {
+	r := m.resources[name]
+	if r == nil {
+		return nil, pluginOptions{}
 	}
-	return nil, nil
+	if pl = r.serving(); pl != nil {
+		return pl, pl.options
+	}
+	return nil, r.options
 }
 
 func (m *Manager) freeLocked(name string) map[string]bool {

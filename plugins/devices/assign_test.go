@@ -12,7 +12,7 @@ import (
 const gpu = "example.com/gpu"
 
 func stockOf(ids string) deviceView {
-	r := &resource{everRegistered: true, listed: true, devices: map[string]device{}}
+	r := &resource{everRegistered: true, devices: map[string]device{}}
 	for _, id := range strings.Fields(ids) {
 		id, sick := strings.CutSuffix(id, "!")
 		r.devices[id] = device{healthy: !sick}

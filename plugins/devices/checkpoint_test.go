@@ -280,7 +280,7 @@ func TestALateListOfAnOldPluginIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := plugged(t, root, newFake("a"))
 		defer r.stop()
-		former := r.resources[gpu].plugin
+		former := r.resources[gpu].plugins[0]
 		r.plug(gpu, newFake("b"))
 		synctest.Wait()
 		if err := r.updateDevices(gpu, former, healthy("x", "y", "z")); err != nil {

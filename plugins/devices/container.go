@@ -65,7 +65,7 @@ func (m *Manager) grantsOf(p *v1.Pod, c *v1.Container) (grants map[string]*grant
 func (m *Manager) preStart(ctx context.Context, name string, ids []string) error {
 	m.mu.Lock()
 	pl, options := m.pluginLocked(name)
-	wanted := options != nil && options.PreStartRequired
+	wanted := options.preStart
 	m.mu.Unlock()
 	if !wanted {
 		return nil

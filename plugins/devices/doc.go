@@ -20,7 +20,10 @@
 //	registered ─► listed, healthy ─► reserved (Admit) ─► allocated (the plugin's Allocate) ─► free (Release)
 //	                 │  ▲ another list
 //	                 ▼  │
-//	              unhealthy ◄── the plugin's stream has ended; five minutes later the resource is gone
+//	              unhealthy ◄── the last plugin's stream has ended; five minutes later the resource is gone
+//
+// Several plugins may register one resource, as during an update. The newest that has listed
+// its devices serves it, the others stand by for its end.
 //
 // # Promises
 //

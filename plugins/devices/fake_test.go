@@ -298,19 +298,25 @@ func (r *rig) loops() *rig {
 	return r.run(func(ctx context.Context) { r.loop.Run(ctx, r.runDueWork) })
 }
 
-// plug makes a fake the plugin of a resource, without a socket.
-func (r *rig) plug(name string, f *fake) {
+// plug makes a fake the plugin of a resource, without a socket. Its endpoint is the resource's
+// name: another one takes its place.
+func (r *rig) plug(name string, f *fake) { r.t.Helper(); r.plugAt(name, name, f) }
+
+// plugAt adds a fake to the plugins of a resource, without a socket.
+func (r *rig) plugAt(name, endpoint string, f *fake) {
 	r.t.Helper()
-	options, _ := f.GetDevicePluginOptions(r.t.Context(), nil)
+	o, _ := f.GetDevicePluginOptions(r.t.Context(), nil)
 	closed := &atomic.Int32{}
 	r.closed[f] = closed
-	if err := r.setPlugin(name, &plugin{endpoint: name, api: client{f}, close: func() { closed.Add(1) }, done: make(chan struct{})}, options); err != nil {
+	pl := &plugin{endpoint: endpoint, api: client{f}, close: func() { closed.Add(1) }, done: make(chan struct{})}
+	pl.options = pluginOptions{preStart: o.PreStartRequired, prefer: o.GetPreferredAllocationAvailable}
+	if err := r.addPlugin(name, pl); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 // serve has a fake listen on a socket in the directory, which exists once podd serves.
-func (r *rig) serve(f *fake, socket string) {
+func (r *rig) serve(f *fake, socket string) *grpc.Server {
 	r.t.Helper()
 	r.eventually("podd listens", func() bool { _, err := os.Stat(filepath.Join(r.dir, "kubelet.sock")); return err == nil })
 	l, err := net.Listen("unix", filepath.Join(r.dir, socket))
@@ -321,6 +327,7 @@ func (r *rig) serve(f *fake, socket string) {
 	pluginapi.RegisterDevicePluginServer(s, f)
 	go func() { _ = s.Serve(l) }()
 	r.t.Cleanup(s.Stop)
+	return s
 }
 
 // register calls podd's socket.

@@ -34,7 +34,7 @@ func (m *Manager) Health(uid pod.UID) map[string][]v1.ResourceStatus {
 
 func (m *Manager) healthLocked(name, id string) v1.ResourceHealthStatus {
 	r := m.resources[name]
-	if r == nil || r.plugin == nil || !r.listed {
+	if r == nil || !r.listed() {
 		return v1.ResourceHealthStatusUnknown
 	}
 	d, listed := r.devices[id]

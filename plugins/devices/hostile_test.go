@@ -64,11 +64,11 @@ func TestTheNumberOfResourcesIsBounded(t *testing.T) {
 	for i := range maxResources {
 		r.plug(fmt.Sprintf("example.com/gpu%d", i), newFake())
 	}
-	if err := r.setPlugin("example.com/more", &plugin{}, nil); err == nil || err.Error() != "there are 256 resources of device plugins, which is the most" {
+	if err := r.addPlugin("example.com/more", &plugin{}); err == nil || err.Error() != "there are 256 resources of device plugins, which is the most" {
 		t.Errorf("another one: got %v", err)
 	}
 	r.resources["example.com/gpu7"].gone = true
-	if err := r.setPlugin("example.com/more", &plugin{}, nil); err != nil || len(r.resources) != maxResources {
+	if err := r.addPlugin("example.com/more", &plugin{}); err != nil || len(r.resources) != maxResources {
 		t.Errorf("one is gone: got %v, %d", err, len(r.resources))
 	}
 }

@@ -183,7 +183,7 @@ func (m *Manager) runDueWork(now time.Time) (next time.Time) {
 	var n notification
 	m.mu.Lock()
 	for name, r := range m.resources {
-		if r.plugin == nil && !r.gone && due.Due(r.stoppedAt.Add(m.times.grace)) {
+		if len(r.plugins) == 0 && !r.gone && due.Due(r.stoppedAt.Add(m.times.grace)) {
 			m.log.Info("device plugin has not come back: its resource is gone", "resource", name)
 			r.gone, r.devices, n.nodeChanged, m.unsaved = true, nil, true, true
 		}

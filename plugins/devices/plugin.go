@@ -26,25 +26,32 @@ type plugin struct {
 	endpoint string
 	api      pluginapi.DevicePluginClient
 	close    func()
-	// done is closed by stop when another plugin has replaced this one or its socket was
-	// removed.
+	options  pluginOptions
+	// done is closed by stop when another plugin has the endpoint, when its socket was
+	// removed, or when there are too many of its resource.
 	done     chan struct{}
 	stopOnce sync.Once
+	// devices is its newest list, listed that there is one. Manager.mu guards both.
+	devices map[string]device
+	listed  bool
 }
+
+// pluginOptions says which calls a plugin wants besides Allocate.
+type pluginOptions struct{ preStart, prefer bool }
 
 // stop ends the plugin. It may be called more than once.
 func (pl *plugin) stop() { pl.stopOnce.Do(func() { close(pl.done) }) }
 
-var errPluginReplaced = errors.New("the plugin has registered again, or was removed")
+var errPluginReplaced = errors.New("the plugin has registered again, was removed, or was one too many")
 
 // connect connects to a plugin and makes Run follow its devices. It blocks until the plugin
 // has said what it supports.
 func (m *Manager) connect(ctx context.Context, name, endpoint string) error {
-	pl, options, err := m.dial(ctx, endpoint)
+	pl, err := m.dial(ctx, endpoint)
 	if err != nil {
 		return err
 	}
-	if err := m.setPlugin(name, pl, options); err != nil {
+	if err := m.addPlugin(name, pl); err != nil {
 		pl.close()
 		return err
 	}
@@ -53,14 +60,14 @@ func (m *Manager) connect(ctx context.Context, name, endpoint string) error {
 	return nil
 }
 
-func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, *pluginapi.DevicePluginOptions, error) {
+func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, error) {
 	conn, err := pluginconn.Dial(endpoint, maxResponse)
 	if err != nil {
-		return nil, nil, fmt.Errorf("failed to dial device plugin: %w", err)
+		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
 	}
 	if err := pluginconn.AwaitReady(ctx, conn, m.times.dial); err != nil {
 		conn.Close()
-		return nil, nil, fmt.Errorf("failed to dial device plugin: %w", err)
+		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
 	}
 	pl := &plugin{endpoint: endpoint, api: pluginapi.NewDevicePluginClient(conn), close: func() { conn.Close() }, done: make(chan struct{})}
 	within, cancel := context.WithTimeout(ctx, m.times.options)
@@ -68,31 +75,39 @@ func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, *pluginap
 	options, err := pl.api.GetDevicePluginOptions(within, &pluginapi.Empty{})
 	if err != nil {
 		conn.Close()
-		return nil, nil, fmt.Errorf("failed to get device plugin options: %w", err)
+		return nil, fmt.Errorf("failed to get device plugin options: %w", err)
 	}
-	return pl, options, nil
+	pl.options = pluginOptions{preStart: options.GetPreStartRequired(), prefer: options.GetGetPreferredAllocationAvailable()}
+	return pl, nil
 }
 
-// setPlugin makes a plugin the current one of its resource.
-func (m *Manager) setPlugin(name string, pl *plugin, options *pluginapi.DevicePluginOptions) error {
+// addPlugin adds a plugin to those of its resource. It replaces the one that has the same
+// endpoint, and the oldest one if there are too many.
+func (m *Manager) addPlugin(name string, pl *plugin) error {
+	var n notification
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	r := m.resources[name]
 	if r == nil {
 		if !m.makeRoomLocked() {
+			m.mu.Unlock()
 			return fmt.Errorf("there are %d resources of device plugins, which is the most", maxResources)
 		}
 		r = &resource{}
 		m.resources[name] = r
 	}
-	if r.plugin != nil {
-		r.plugin.stop()
+	former := r.pluginAt(pl.endpoint)
+	if former == nil && len(r.plugins) == maxPlugins {
+		former = r.oldestStandby()
+		m.log.Warn("a resource has too many device plugins: the oldest one is dropped", "resource", name, "endpoint", former.endpoint, "most", maxPlugins)
 	}
-	r.plugin, r.stoppedAt, r.gone = pl, time.Time{}, false
-	// Another list counts as a change, even if it is the same.
-	r.listed = false
-	r.options.PreStartRequired = options.GetPreStartRequired()
-	r.options.GetPreferredAllocationAvailable = options.GetGetPreferredAllocationAvailable()
+	if former != nil {
+		m.removePluginLocked(name, former, &n)
+		former.stop()
+	}
+	r.plugins = append(r.plugins, pl)
+	r.stoppedAt, r.gone = time.Time{}, false
+	m.mu.Unlock()
+	m.notify(n)
 	m.loop.Go(func(ctx context.Context) { m.followPlugin(ctx, name, pl) })
 	return nil
 }
@@ -132,8 +147,11 @@ func (m *Manager) followPlugin(ctx context.Context, name string, pl *plugin) {
 	if cause := context.Cause(own); cause != nil {
 		err = cause
 	}
-	m.log.Warn("device plugin has ended: its devices are unhealthy", "resource", name, "endpoint", pl.endpoint, "error", err)
-	m.handlePluginEnd(name, pl)
+	if m.handlePluginEnd(name, pl) {
+		m.log.Warn("device plugin has ended: its devices are unhealthy", "resource", name, "endpoint", pl.endpoint, "error", err)
+	} else {
+		m.log.Info("device plugin has ended: its resource has another one", "resource", name, "endpoint", pl.endpoint, "error", err)
+	}
 }
 
 func (m *Manager) receiveLists(ctx context.Context, name string, pl *plugin) error {
@@ -165,8 +183,10 @@ func (m *Manager) Register(ctx context.Context, p *registry.Plugin) error {
 func (m *Manager) Deregister(p *registry.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.resources[p.Name]; r != nil && r.plugin != nil && r.plugin.endpoint == p.Endpoint {
-		r.plugin.stop()
+	if r := m.resources[p.Name]; r != nil {
+		if pl := r.pluginAt(p.Endpoint); pl != nil {
+			pl.stop()
+		}
 	}
 }
 

@@ -44,11 +44,14 @@ func TestAnOldPluginsConnectionIsClosed(t *testing.T) {
 func TestAnOldPluginsConnectionIsClosedOnItsSocket(t *testing.T) {
 	r := served(t, "")
 	first, second := newFake("a"), newFake("b")
-	r.serve(first, "first.sock")
-	r.serve(second, "second.sock")
-	r.registerAs(gpu, "first.sock")
+	r.serve(first, "gpu.sock")
+	r.registerAs(gpu, "gpu.sock")
 	r.eventually("the first one lists", func() bool { return first.count("ListAndWatch") == 1 })
-	r.registerAs(gpu, "second.sock")
+	if err := os.Remove(filepath.Join(r.dir, "gpu.sock")); err != nil { // as a plugin does that starts again
+		t.Fatal(err)
+	}
+	r.serve(second, "gpu.sock")
+	r.registerAs(gpu, "gpu.sock")
 	r.eventually("the first one has no connection", func() bool { return first.connected() == 0 })
 	r.eventually("the second one lists", func() bool { return second.count("ListAndWatch") == 1 })
 	if got := second.connected(); got != 1 {
@@ -68,8 +71,8 @@ func TestTheLogSaysWhyAPluginHasEnded(t *testing.T) {
 	}{
 		"it ends":              {func(_ *rig, f *fake) { close(f.lists) }, "error=EOF"},
 		"it lists nonsense":    {func(_ *rig, f *fake) { f.lists <- healthy("") }, `a device has the ID \"\": want 1 to 1024 bytes of UTF-8`},
-		"another one":          {func(r *rig, _ *fake) { r.plug(gpu, newFake("b")) }, "the plugin has registered again, or was removed"},
-		"its socket is away":   {func(r *rig, _ *fake) { r.Deregister(gpu, gpu) }, "the plugin has registered again, or was removed"},
+		"another one":          {func(r *rig, _ *fake) { r.plug(gpu, newFake("b")) }, "the plugin has registered again, was removed, or was one too many"},
+		"its socket is away":   {func(r *rig, _ *fake) { r.Deregister(gpu, gpu) }, "the plugin has registered again, was removed, or was one too many"},
 		"it refuses the call":  {func(r *rig, _ *fake) { r.plug(gpu, refusing("ListAndWatch")) }, "no ListAndWatch today"},
 		"nothing: podd itself": {func(r *rig, _ *fake) { r.stop() }, ""},
 	} {

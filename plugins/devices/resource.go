@@ -21,19 +21,24 @@ import (
 const (
 	// maxResources bounds the number of resources, including those of earlier plugins.
 	maxResources = 256
+	// maxPlugins bounds the plugins of one resource. An update has two at a time.
+	maxPlugins = 8
 	// maxDeviceID is in bytes.
 	maxDeviceID = 1024
 )
 
 // resource is what is known about one extended resource that a plugin has, or had.
 type resource struct {
-	plugin  *plugin // nil for none
-	options pluginapi.DevicePluginOptions
-	// everRegistered says that its plugin has listed devices or has ended, in the life of this podd
-	// or an earlier one.
+	// plugins are the connected ones, the newest last. During its update, a resource has
+	// several.
+	plugins []*plugin
+	// options are those of the last plugin that has ended.
+	options pluginOptions
+	// everRegistered says that a plugin of it has listed devices, or that its last one has
+	// ended, in the life of this podd or an earlier one.
 	everRegistered bool
-	// listed says that this podd has received its devices.
-	listed  bool
+	// devices are those of the plugin that serves it. Without a plugin, they are the last
+	// one's, and unhealthy.
 	devices map[string]device
 	// stoppedAt is the time since which there is no plugin.
 	stoppedAt time.Time
@@ -46,6 +51,50 @@ type resource struct {
 type device struct {
 	healthy   bool
 	numaNodes []int64 // the machine's NUMA nodes that it is close to
+}
+
+// serving returns the plugin whose list counts, and which podd calls: the newest one that
+// has listed its devices, otherwise the newest one, nil for none. Upstream calls a plugin as
+// soon as it has registered, and takes the list of whichever was the last to send one, so that
+// a plugin may be asked for devices that it does not know
+// (https://github.com/kubernetes/kubernetes/pull/135437).
+func (r *resource) serving() *plugin {
+	for _, pl := range slices.Backward(r.plugins) {
+		if pl.listed {
+			return pl
+		}
+	}
+	if len(r.plugins) == 0 {
+		return nil
+	}
+	return r.plugins[len(r.plugins)-1]
+}
+
+// listed says that a connected plugin has listed the devices.
+func (r *resource) listed() bool {
+	pl := r.serving()
+	return pl != nil && pl.listed
+}
+
+// pluginAt returns the plugin with an endpoint, nil for none.
+func (r *resource) pluginAt(endpoint string) *plugin {
+	for _, pl := range r.plugins {
+		if pl.endpoint == endpoint {
+			return pl
+		}
+	}
+	return nil
+}
+
+// oldestStandby returns the oldest plugin that does not serve; nil if there is none.
+func (r *resource) oldestStandby() *plugin {
+	serving := r.serving()
+	for _, pl := range r.plugins {
+		if pl != serving {
+			return pl
+		}
+	}
+	return nil
 }
 
 func (r *resource) healthyIDs() (ids []string) {
@@ -100,30 +149,44 @@ func (m *Manager) updateDevices(name string, pl *plugin, list []*pluginapi.Devic
 	var n notification
 	m.mu.Lock()
 	r := m.resources[name]
-	if r == nil || r.plugin != pl {
+	if r == nil || !slices.Contains(r.plugins, pl) {
 		m.mu.Unlock()
-		return nil // another one has its place
+		return nil // it has ended
 	}
-	first := !r.listed
-	same := !first && maps.EqualFunc(r.devices, devices, func(a, b device) bool { return a.healthy == b.healthy && slices.Equal(a.numaNodes, b.numaNodes) })
+	first := !pl.listed
+	same := !first && maps.EqualFunc(pl.devices, devices, func(a, b device) bool { return a.healthy == b.healthy && slices.Equal(a.numaNodes, b.numaNodes) })
 	if !same {
-		m.unsaved = m.unsaved || !r.everRegistered
-		r.devices, r.everRegistered, r.listed = devices, true, true
-		m.confirmGrantsLocked(name, r)
-		m.addUsersLocked(name, &n)
-		m.newGenerationLocked(&n)
-		n.nodeChanged = true
+		pl.devices, pl.listed = devices, true
+		if r.serving() == pl {
+			m.takeListLocked(name, r, &n)
+		}
 	}
 	m.mu.Unlock()
 	if level := slog.LevelInfo; !same {
 		if !first {
 			level = slog.LevelDebug // as often as the plugin likes; pods' statuses show it
 		}
-		m.log.Log(context.Background(), level, "device plugin has listed its devices", "resource", name, "devices", len(devices), "healthy", len((&resource{devices: devices}).healthyIDs()))
+		m.log.Log(context.Background(), level, "device plugin has listed its devices", "resource", name, "endpoint", pl.endpoint,
+			"devices", len(devices), "healthy", len((&resource{devices: devices}).healthyIDs()))
 	}
 	m.notify(n)
 	m.loop.Wake()
 	return nil
+}
+
+// takeListLocked makes the list of the plugin that serves a resource its devices. If that
+// plugin has listed none yet, the devices stay as they are.
+func (m *Manager) takeListLocked(name string, r *resource, n *notification) {
+	pl := r.serving()
+	if pl == nil || !pl.listed {
+		return
+	}
+	m.unsaved = m.unsaved || !r.everRegistered
+	r.devices, r.everRegistered = pl.devices, true
+	m.confirmGrantsLocked(name, r)
+	m.addUsersLocked(name, n)
+	m.newGenerationLocked(n)
+	n.nodeChanged = true
 }
 
 // confirmGrantsLocked confirms the grants that pods had before podd started.
@@ -148,16 +211,16 @@ func (m *Manager) addUsersLocked(name string, n *notification) {
 	}
 }
 
-// handlePluginEnd says that a plugin no longer lists its devices.
-func (m *Manager) handlePluginEnd(name string, pl *plugin) {
+// handlePluginEnd says that a plugin no longer lists its devices. last says that its resource
+// has no other one.
+func (m *Manager) handlePluginEnd(name string, pl *plugin) (last bool) {
 	var n notification
 	m.mu.Lock()
-	r := m.resources[name]
-	last := r != nil && r.plugin == pl
-	if last {
+	if r := m.resources[name]; m.removePluginLocked(name, pl, &n) && len(r.plugins) == 0 {
+		last = true
 		// If its plugin has listed nothing, the resource still exists, with no devices.
 		m.unsaved = m.unsaved || !r.everRegistered
-		r.plugin, r.stoppedAt, r.everRegistered = nil, time.Now(), true
+		r.options, r.stoppedAt, r.everRegistered = pl.options, time.Now(), true
 		for id, d := range r.devices {
 			r.devices[id] = device{numaNodes: d.numaNodes}
 		}
@@ -167,6 +230,26 @@ func (m *Manager) handlePluginEnd(name string, pl *plugin) {
 	m.mu.Unlock()
 	m.notify(n)
 	m.loop.Wake()
+	return last
+}
+
+// removePluginLocked removes a plugin from its resource. If it has served it, another one does
+// so from now on. It says whether the plugin was there.
+func (m *Manager) removePluginLocked(name string, pl *plugin, n *notification) bool {
+	r := m.resources[name]
+	if r == nil {
+		return false
+	}
+	at := slices.Index(r.plugins, pl)
+	if at < 0 {
+		return false
+	}
+	served := r.serving() == pl
+	r.plugins = slices.Delete(r.plugins, at, at+1)
+	if served {
+		m.takeListLocked(name, r, n)
+	}
+	return true
 }
 
 // Resources returns the extended resources of the Node, in whole devices: capacity counts
