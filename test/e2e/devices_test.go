@@ -32,6 +32,7 @@ type devicePlugin struct {
 	*env
 	resource, dir string
 	cdi           string // the kind of its CDI devices; empty for none
+	endpoint      string // the name of its socket
 
 	mu     sync.Mutex
 	list   []*pluginapi.Device
@@ -40,7 +41,7 @@ type devicePlugin struct {
 }
 
 func (e *env) newDevicePlugin(resource string, ids ...string) *devicePlugin {
-	p := &devicePlugin{env: e, resource: resource, dir: filepath.Join(e.podd.Dir, "plugin"), change: make(chan struct{})}
+	p := &devicePlugin{env: e, resource: resource, endpoint: "gpu.sock", dir: filepath.Join(e.podd.Dir, "plugin"), change: make(chan struct{})}
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		e.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func (p *devicePlugin) withCDI() *devicePlugin {
 }
 
 func (p *devicePlugin) socket() string {
-	return filepath.Join(p.node.Root(), "device-plugins", "gpu.sock")
+	return filepath.Join(p.node.Root(), "device-plugins", p.endpoint)
 }
 
 // start serves the plugin and registers it with podd. A podd that has just been started removes
@@ -334,6 +335,53 @@ func TestPodsOfThisMachineHaveTheDevicesOfAPlugin(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A DaemonSet with maxSurge starts the new plugin before it ends the old one, or gives the new one
+// up (upstream's "Device Plugin Multiple"). Pods get devices all the time.
+func TestADevicePluginIsUpdatedWithoutAGap(t *testing.T) {
+	e := begin(t)
+	const gpu = "example.com/gpu"
+	former, next := e.newDevicePlugin(gpu, "a", "b"), e.newDevicePlugin(gpu, "a", "b", "c")
+	next.endpoint = "next.sock"
+	former.start()
+	e.allocatable(2)
+	has := map[string]string{}
+	runs := func(name string) {
+		t.Helper()
+		e.write(name+".yaml", e.wanting(name, gpu, "1"))
+		e.mark(name)
+		id := e.healthOf(name, v1.ResourceHealthStatusHealthy)
+		for other, theirs := range has {
+			if theirs == id {
+				t.Errorf("pods %s and %s both have device %s", name, other, id)
+			}
+		}
+		has[name] = id
+	}
+	runs("one")
+	next.start()
+	e.allocatable(3)
+	runs("two")
+	former.stop()
+	runs("three")
+	e.allocatable(3)
+	former.start()
+	next.stop() // the update is undone
+	e.allocatable(2)
+	for name, id := range has {
+		want := v1.ResourceHealthStatusHealthy
+		if id == "c" {
+			want = v1.ResourceHealthStatusUnknown
+		}
+		if again := e.healthOf(name, want); again != id {
+			t.Errorf("pod %s had device %s and has %s", name, id, again)
+		}
+	}
+	e.remove("one.yaml", "two.yaml", "three.yaml")
+	if err := e.waitNothingLeft(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // samplePlugin builds upstream's, once for all tests.
