@@ -183,14 +183,15 @@ func (n *Node) newSources() []podconfig.Source {
 	if n.cfg.StaticPodPath != "" {
 		sources = append(sources, file.New(file.Config{
 			Path: n.cfg.StaticPodPath, NodeName: n.cfg.NodeName, Validation: n.options.Validation, Features: n.cfg.Features, CheckFrequency: n.cfg.FileCheckFrequency,
-			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), DeleteImmediately: n.options.AsKubelet, Log: n.log,
+			StateDir: filepath.Join(n.cfg.RootDir, "manifests"), VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifests"), DeleteImmediately: n.options.AsKubelet,
+			Mirrored: n.cluster.mirror != nil, Log: n.log,
 		}))
 	}
 	if n.cfg.StaticPodURL != "" {
 		sources = append(sources, http.New(http.Config{
 			URL: n.cfg.StaticPodURL, Header: n.cfg.StaticPodURLHeader, NodeName: n.cfg.NodeName, Validation: n.options.Validation, Features: n.cfg.Features,
 			CheckFrequency: n.cfg.HTTPCheckFrequency, StateDir: filepath.Join(n.cfg.RootDir, "manifest-url"),
-			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Log: n.log,
+			VolatileDir: filepath.Join(n.cfg.StateDir, "last-good", "manifest-url"), Mirrored: n.cluster.mirror != nil, Log: n.log,
 		}))
 	}
 	return append(sources, n.cluster.sources...)

@@ -217,7 +217,7 @@ func (s *Source) applyContent(name string, data []byte, next *entry, tentative b
 }
 
 func (s *Source) options(path string, now time.Time) manifest.Options {
-	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation, Features: s.cfg.Features}
+	return manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceFile, Origin: path, Now: now, Validation: s.cfg.Validation, Features: s.cfg.Features, Mirrored: s.cfg.Mirrored}
 }
 
 // previousContent returns the previous content of the file: as last seen by this process or, for

@@ -67,7 +67,9 @@ type Config struct {
 	// again at once, as the kubelet does. Without it, an editor that saves by deleting first
 	// ends no pod.
 	DeleteImmediately bool
-	Log               *slog.Logger
+	// Mirrored says that an apiserver gets a mirror pod of each pod.
+	Mirrored bool
+	Log      *slog.Logger
 }
 
 // Source reads manifests from files. It implements podconfig.Source. Run may be called again

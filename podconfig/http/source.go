@@ -54,6 +54,8 @@ type Config struct {
 	// uses it. It is created when needed. A response with Secrets is in VolatileDir, which must
 	// be in memory.
 	StateDir, VolatileDir string
+	// Mirrored says that an apiserver gets a mirror pod of each pod.
+	Mirrored bool
 	// Transport defaults to one like http.DefaultTransport.
 	Transport http.RoundTripper
 	Log       *slog.Logger
@@ -190,7 +192,7 @@ func (s *Source) poll(ctx context.Context) {
 		return
 	}
 	s.sum = sum
-	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), DisplayOrigin: s.origin(), Now: time.Now(), Validation: s.cfg.Validation, Features: s.cfg.Features}
+	opt := manifest.Options{NodeName: s.cfg.NodeName, Source: pod.SourceHTTP, Origin: s.identity(), DisplayOrigin: s.origin(), Now: time.Now(), Validation: s.cfg.Validation, Features: s.cfg.Features, Mirrored: s.cfg.Mirrored}
 	r := manifest.Decode(body, opt)
 	switch {
 	case len(r.Failed) == 0:

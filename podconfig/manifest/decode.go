@@ -38,6 +38,9 @@ type Options struct {
 	Features features.Set
 	// Needs asks for Result.Needs.
 	Needs bool
+	// Mirrored says that an apiserver gets a mirror pod of each pod. There are more warnings
+	// then.
+	Mirrored bool
 }
 
 func (o Options) displayOrigin() string { return cmp.Or(o.DisplayOrigin, o.Origin) }

@@ -171,7 +171,7 @@ func (r *reader) decodePod(n *yaml.Node, prefix string) {
 		return
 	}
 	name := Failed{Pod: p.Namespace + "/" + p.Name}
-	for _, f := range prefixFields(prefix, append(d.warnings, advice.Warnings(p, dropped, d.Decoded)...)) {
+	for _, f := range prefixFields(prefix, append(d.warnings, advice.Warnings(p, dropped, r.opt.Mirrored, d.Decoded)...)) {
 		r.warn(f, name)
 	}
 	if r.opt.Needs {

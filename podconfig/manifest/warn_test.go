@@ -98,3 +98,37 @@ func TestHostPortsOfOnePodThatOverlapAreTold(t *testing.T) {
 		}
 	}
 }
+
+// The kubelet of 1.37 logs a warning in the same cases (getStaticPodPriorityWarning). Without a
+// cluster, only a class without a priority matters.
+func TestThePriorityOfAStaticPodIsWarnedOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec             string
+		alone, inCluster string // what is said, and how to mend it; empty for nothing
+	}{
+		"no priority":              {"", "", ""},
+		"upstream's static pods":   {"priority: 2000001000, priorityClassName: system-node-critical, ", "", ""},
+		"a class that is known":    {"priorityClassName: system-cluster-critical, ", "spec.priorityClassName: the pod has no priority|give the pod priority: 2000000000, too", "mirror pod|give the pod priority: 2000000000, too"},
+		"a class of the cluster's": {"priorityClassName: mine, ", "spec.priorityClassName: the pod has no priority|give the pod the priority of the class", "mirror pod|priority of the class"},
+		"no class":                 {"priority: 7, ", "", "spec.priority: the apiserver refuses the mirror pod if the cluster's default priority is not 7|priorityClassName of a class"},
+		"zero without a class":     {"priority: 0, ", "", "default priority is not 0|priorityClassName of a class"},
+		"another priority":         {"priority: 7, priorityClassName: mine, ", "", "spec.priority: the cluster may evict the mirror pod|give the pod priority: 2000001000 with priorityClassName: system-node-critical"},
+		"the other system class":   {"priority: 2000000000, priorityClassName: system-cluster-critical, ", "", "may evict the mirror pod|system-node-critical"},
+	} {
+		for mirrored, want := range map[bool]string{false: tc.alone, true: tc.inCluster} {
+			opt := options("x.yaml")
+			opt.Mirrored = mirrored
+			r := Decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {"+tc.spec+"containers: [{name: a, image: i}]}}"), opt)
+			if len(r.Pods) != 1 || len(r.Problems) > 1 || (len(r.Problems) == 1) != (want != "") {
+				t.Errorf("%s, mirrored %v: got %d pods, problems %v", name, mirrored, len(r.Pods), r.Problems)
+				continue
+			}
+			message, hint, _ := strings.Cut(want, "|")
+			for _, p := range r.Problems {
+				if !p.Warning || !strings.Contains(p.String(), message) || !strings.Contains(p.Hint, hint) {
+					t.Errorf("%s, mirrored %v: got %+v, want a warning with %q and %q", name, mirrored, p, message, hint)
+				}
+			}
+		}
+	}
+}

@@ -24,11 +24,11 @@ type warning struct {
 	newName suggestion
 }
 
-// Warnings returns the warnings about a valid pod; dropped are the fields of its metadata
-// that podd drops.
-func Warnings(p *v1.Pod, dropped []string, text *strictyaml.Decoded) []Fault {
+// Warnings returns the warnings about a valid pod. dropped are the fields of its metadata
+// that podd drops. mirrored says that an apiserver gets a mirror pod of it.
+func Warnings(p *v1.Pod, dropped []string, mirrored bool, text *strictyaml.Decoded) []Fault {
 	var out []Fault
-	for _, d := range append(metaWarnings(dropped), podWarnings(p)...) {
+	for _, d := range slices.Concat(metaWarnings(dropped), priorityWarnings(&p.Spec, mirrored), podWarnings(p)) {
 		f := Fault{Line: text.Line(d.path), Field: d.path, Message: d.message, Hint: d.hint}
 		out = append(out, f.withNewName(d.newName, text.Root, d.path).withValue(d.suggestion, text.Root, d.path))
 	}
