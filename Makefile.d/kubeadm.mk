@@ -52,5 +52,5 @@ certification: build runtime ## upstream's tests that certify a distribution, in
 	more=$$(hack/build-certification-images.sh "$$sampleapiserver" "$$kubeadm/etcd"); \
 	PODD_TEST_BINARY=$(CURDIR)/build/podd PODD_TEST_KUBECTL="$$kubectl" PODD_TEST_KUBEADM="$$kubeadm/kubeadm" PODD_TEST_KUBEADM_IMAGES="$$kubeadm_images" \
 	PODD_TEST_E2E="$$e2e" PODD_TEST_GINKGO="$$ginkgo" PODD_TEST_SUITE_IMAGES="$$images $$more" PODD_TEST_OUT=$(CURDIR)/build/certification \
-	PODD_TEST_FOCUS='$(certification_focus)' PODD_TEST_SKIP='$(certification_skip)' PODD_TEST_PROCS='$(PROCS)' PODD_TEST_AT_LEAST=$(call at_least,446) \
+	PODD_TEST_FOCUS='$(certification_focus)' PODD_TEST_SKIP='$(certification_skip)' PODD_TEST_PROCS='$(PROCS)' PODD_TEST_AT_LEAST=$(call at_least,462) \
 		$(GO) test -count=1 -timeout 7h -v -run TestADistributionOfPoddsIsConformant ./test/kubeadm

@@ -13,12 +13,10 @@ etcd=$2
 die() { echo "make certification: $*" >&2; exit 1; }
 # shellcheck source=hack/need.sh
 . "$here/need.sh"
-# shellcheck source=internal/versions/versions.env
-. "$repo/internal/versions/versions.env"
 
 hash=$({
 	echo "$apiserver $etcd"
-	cat "$here"/mkimages/*.go "$0"
+	cat "$here"/mkimages/*.go "$repo"/test/cluster/suiteimages/*.go "$repo"/internal/versions/versions.env "$0"
 } | sha256sum | cut -c1-12)
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:-$repo/build}/podd
@@ -31,8 +29,6 @@ need_go
 echo "building the images of upstream's certification tests, once, into $out" >&2
 cd "$repo"
 rm -f "$cache"/certification-images-????????????.tar
-# The names are those of Kubernetes 1.36 (test/utils/image/manifest.go).
 "$go" run ./hack/mkimages -out "$out" \
-	-program "registry.k8s.io/e2e-test-images/sample-apiserver:1.29.2=$apiserver" \
-	-program "registry.k8s.io/etcd:$ETCD-0=$etcd"
+	-program "sample-apiserver=$apiserver" -program "etcd=$etcd"
 echo "$out"

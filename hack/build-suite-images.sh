@@ -24,7 +24,7 @@ die() { echo "make conformance: $*" >&2; exit 1; }
 
 hash=$({
 	basename "$agnhost"
-	cat "$here"/mkimages/*.go "$here"/images/nnp/*.go "$here"/images/hostpathplugin/*.go "$here"/images/pause/pause.c "$0"
+	cat "$here"/mkimages/*.go "$repo"/test/cluster/suiteimages/*.go "$repo"/internal/versions/versions.env "$here"/images/nnp/*.go "$here"/images/hostpathplugin/*.go "$here"/images/pause/pause.c "$0"
 } | sha256sum | cut -c1-12)
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:-$repo/build}/podd

@@ -10,11 +10,14 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"podd/test/cluster/suiteimages"
 )
 
 // programs are images of one static program each, by IMAGE=FILE: those of a control plane,
 // for example. The program has the name of the image, in a directory of PATH. Tools of this
-// machine that it calls follow after commas, and get the libraries that they need.
+// machine that it calls follow after commas, and get the libraries that they need. "etcd" and
+// the like, without a registry, are images of upstream's tests (suiteimages.Programs).
 type programs []named
 
 func (p *programs) String() string { return "" }
@@ -25,6 +28,9 @@ func (p *programs) Set(text string) error {
 		return errors.New("want IMAGE=FILE[,TOOL...]")
 	}
 	from, tools, _ := strings.Cut(from, ",")
+	if of, known := suiteimages.Programs[name]; known {
+		name = of
+	}
 	f, err := binary(from)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", name, err)

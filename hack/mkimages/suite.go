@@ -20,19 +20,15 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"podd/test/cluster/suiteimages"
 )
 
 // suiteFiles are what the images of upstream's end-to-end tests are made of. Upstream's
 // own come from registries; these have the same names and what the tests use of them.
 type suiteFiles struct{ base, agnhost, nnp, hostpath, pause string }
 
-const (
-	suiteRegistry = "registry.k8s.io/e2e-test-images/"
-	// hostpathImage has the newest version of test/e2e/testing-manifests/storage-csi.
-	hostpathImage = "registry.k8s.io/sig-storage/hostpathplugin:v1.17.1"
-)
-
-// images are those of Kubernetes 1.36 (test/utils/image/manifest.go).
+// images are those that upstream's tests use, under the names of the pinned release.
 func (s *suiteFiles) images() ([]named, error) {
 	base, err := os.ReadFile(s.base)
 	if err != nil {
@@ -60,23 +56,20 @@ func (s *suiteFiles) images() ([]named, error) {
 	environment := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	of := func(files []file, config v1.Config, names ...string) named {
 		config.Env = environment
-		for i := range names {
-			names[i] = suiteRegistry + names[i]
-		}
 		return named{names, &image{base: base, files: files, config: config}}
 	}
 	page := []file{{path: "usr/share/web", mode: 0o755}, {path: "usr/share/web/index.html", mode: 0o644, content: []byte("Welcome to nginx!\n")}}
 	picture := append(slices.Clone(agnhost), file{path: "data.json", mode: 0o644, content: []byte(`{"image": "nautilus.jpg"}` + "\n")})
 	return []named{
-		of(nil, v1.Config{Cmd: []string{"sh"}}, "busybox:1.37.0-1", "glibc-dns-testing:2.0.0"),
-		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, "agnhost:2.63.0"),
+		of(nil, v1.Config{Cmd: []string{"sh"}}, suiteimages.BusyBox, suiteimages.DNSTesting),
+		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, suiteimages.Agnhost),
 		// A test that changes a container's image asks which one runs: not another name of the same.
-		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Labels: map[string]string{"version": "2.55"}}, "agnhost:2.55"),
-		of(page, v1.Config{Cmd: []string{"busybox", "httpd", "-f", "-p", "80", "-h", "/usr/share/web"}}, "nginx:1.15-4", "nginx:1.27-0"),
-		of(picture, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, "nautilus:1.8"),
-		of(nil, v1.Config{Cmd: []string{"id", "-u"}, User: "1234"}, "nonroot:1.5"),
-		of([]file{nnp}, v1.Config{Cmd: []string{"nnp"}}, "nonewprivs:1.4"),
-		{[]string{hostpathImage}, &image{base: base, files: []file{hostpath}, config: v1.Config{Env: environment}}},
+		of(agnhost, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Labels: map[string]string{"version": "previous"}}, suiteimages.AgnhostPrev),
+		of(page, v1.Config{Cmd: []string{"busybox", "httpd", "-f", "-p", "80", "-h", "/usr/share/web"}}, suiteimages.Nginx, suiteimages.NginxNew),
+		of(picture, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, suiteimages.Nautilus),
+		of(nil, v1.Config{Cmd: []string{"id", "-u"}, User: "1234"}, suiteimages.NonRoot),
+		of([]file{nnp}, v1.Config{Cmd: []string{"nnp"}}, suiteimages.NoNewPrivs),
+		{[]string{suiteimages.Hostpath}, &image{base: base, files: []file{hostpath}, config: v1.Config{Env: environment}}},
 	}, nil
 }
 

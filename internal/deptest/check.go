@@ -61,7 +61,7 @@ func CheckArrows(pkgs []Package) []string {
 			continue
 		}
 		for _, to := range slices.Concat(p.Imports, p.TestImports) {
-			if strings.HasPrefix(to, upstream) && p.ImportPath != upstreamImporter {
+			if strings.HasPrefix(to, upstream) && p.ImportPath != upstreamImporter && p.ImportPath != suiteImporter {
 				out = append(out, fmt.Sprintf("%s imports %s: only %s may", p.ImportPath, to, upstreamImporter))
 			}
 		}

@@ -5,6 +5,8 @@ package deptest
 const (
 	upstream         = "k8s.io/kubernetes/"
 	upstreamImporter = "podd/internal/podapi"
+	// suiteImporter is no part of podd: it names the images of upstream's tests.
+	suiteImporter = "podd/test/cluster/suiteimages"
 )
 
 // allowedUpstream are the packages of k8s.io/kubernetes that may be in podd's binary: those
@@ -230,19 +232,20 @@ var arrows = map[string]map[string]string{
 	"test/e2e/whole":             {},
 	"test/e2e/knock":             {"cni/cnitest": "packets past the pod network"},
 	"test/e2e/testnode":          {"bundle": "starts its runtime", "cni": "its pod network", "internal/instance": "its directories"},
-	"test/kubeadm":               {"internal/child": "machines end with the tests", "test/e2e/testnode": "how the tests wait, and what the build has made", "bundle": "how podd is told where its runtime is", "test/cluster/conformance": "upstream's tests, run and judged as in a cluster of one node", "test/cluster/registry": "what those tests pull"},
+	"test/kubeadm":               {"internal/child": "machines end with the tests", "test/e2e/testnode": "how the tests wait, and what the build has made", "bundle": "how podd is told where its runtime is", "test/cluster/conformance": "upstream's tests, run and judged as in a cluster of one node", "test/cluster/registry": "what those tests pull", "test/cluster/suiteimages": "the names of what they pull"},
 	"test/vm":                    {"internal/child": "emulators end with the tests"},
 	"hack/images/hostpathplugin": {},
 	"hack/images/nnp":            {},
 	"hack/images/web":            {},
 	"hack/bump":                  {},
-	"hack/mkimages":              {},
+	"hack/mkimages":              {"test/cluster/suiteimages": "what the images of upstream's tests are called"},
 	"hack/mutate":                {"internal/child": "a change that hangs ends with it"},
 	"hack/testsum":               {},
 
 	"test/cluster/conformance": {},
 	"test/cluster/registry":    {"test/e2e/testnode": "how an image is pushed"},
-	"test/cluster/up":          {"test/cluster": "what it starts", "test/cluster/conformance": "upstream's tests", "test/cluster/registry": "what they pull", "test/e2e/testnode": "the machine's part of the node"},
+	"test/cluster/up":          {"test/cluster": "what it starts", "test/cluster/conformance": "upstream's tests", "test/cluster/registry": "what they pull", "test/cluster/suiteimages": "the names of what they pull", "test/e2e/testnode": "the machine's part of the node"},
+	"test/cluster/suiteimages": {},
 }
 
 // all returns a row of packages that are imported for one reason.

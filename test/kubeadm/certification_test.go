@@ -12,10 +12,8 @@ import (
 
 	"podd/test/cluster/conformance"
 	"podd/test/cluster/registry"
+	"podd/test/cluster/suiteimages"
 )
-
-// suitePauses are upstream's names of the image that every node here has.
-var suitePauses = []string{"registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10.2"}
 
 // TestADistributionOfPoddsIsConformant runs the tests that a distribution is certified by, in
 // a cluster of two nodes, both of which take pods.
@@ -67,7 +65,7 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 func (b *built) pin(m *machine) {
 	m.Helper()
 	images := strings.Join(append(b.ctr(), "images"), " ")
-	m.run("sh", "-ec", images+" tag --force localhost/podd/pause:1 "+strings.Join(suitePauses, " ")+`
+	m.run("sh", "-ec", images+" tag --force localhost/podd/pause:1 "+strings.Join(suiteimages.Pauses, " ")+`
 names=$(`+images+` list --quiet 2>/dev/null)
 for name in $names; do `+images+` label "$name" io.cri-containerd.pinned=pinned; done`)
 }

@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"podd/test/cluster/conformance"
 	"podd/test/cluster/registry"
+	"podd/test/cluster/suiteimages"
 	"podd/test/e2e/testnode"
 )
 
@@ -50,10 +52,6 @@ const testHandler = `version = 4
   BinaryName = '%[1]s/runc'
   Root = '/run/podd/runc'
 `
-
-// pulled are the images that tests pull, whatever the node has, or miss when another test has
-// removed them: two names of one image go together.
-var pulled = []string{"agnhost:2.63.0", "agnhost:2.55", "busybox:1.37.0-1", "glibc-dns-testing:2.0.0", "nginx:1.15-4", "nginx:1.27-0", "nonewprivs:1.4", "nonroot:1.5"}
 
 // TestPoddPassesUpstreamsSuiteOfANode has e2e_node start podd under the name kubelet, with an
 // apiserver and an etcd of its own, and play its tests.
@@ -137,13 +135,12 @@ func (b *built) loadIn(m *machine, archive string) {
 	b.imported(m, archive, filepath.Join(b.bundle.Images, "pause.tar"))
 	b.pin(m)
 	images, dir := map[string]v1.Image{}, m.TempDir()
-	for _, name := range pulled {
-		name = "e2e-test-images/" + name
-		image, err := testnode.ReadNamed(dir, archive, registry.Host+"/"+name)
+	for _, name := range suiteimages.Pulled {
+		image, err := testnode.ReadNamed(dir, archive, name)
 		if err != nil {
 			m.Fatal(err)
 		}
-		images[name] = image
+		images[strings.TrimPrefix(name, registry.Host+"/")] = image
 	}
 	served, err := registry.New(images)
 	if err != nil {

@@ -15,11 +15,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"podd/test/cluster/registry"
+	"podd/test/cluster/suiteimages"
 	"podd/test/e2e/testnode"
 )
-
-// pauses are upstream's names of the image that podd has itself.
-var pauses = []string{"registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10.2"}
 
 // importSuite gives the node the images of upstream's tests. They are pinned: no agent
 // removes them when space is short, and nothing could bring them back.
@@ -38,7 +36,7 @@ func importSuite(ctx context.Context, node *testnode.Node, archive string) error
 		}
 		return string(out), nil
 	}
-	if _, err := images(append([]string{"tag", testnode.ImagePause}, pauses...)...); err != nil {
+	if _, err := images(append([]string{"tag", testnode.ImagePause}, suiteimages.Pauses...)...); err != nil {
 		return err
 	}
 	names, err := images("list", "--quiet")
@@ -53,9 +51,6 @@ func importSuite(ctx context.Context, node *testnode.Node, archive string) error
 	return nil
 }
 
-// agnhost is the image of a node's that a test pulls nevertheless.
-const agnhost = "e2e-test-images/agnhost:2.63.0"
-
 // serveSuite has the node's runtime pull upstream's images from here, as long as this process
 // runs: those that tests pull whatever the node has.
 func serveSuite(node *testnode.Node, archive string) error {
@@ -64,11 +59,12 @@ func serveSuite(node *testnode.Node, archive string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	image, err := testnode.ReadNamed(dir, archive, registry.Host+"/"+agnhost)
+	agnhost := suiteimages.Agnhost // a test pulls it although the node has it
+	image, err := testnode.ReadNamed(dir, archive, agnhost)
 	if err != nil {
 		return err
 	}
-	images, err := registry.New(map[string]v1.Image{agnhost: image})
+	images, err := registry.New(map[string]v1.Image{strings.TrimPrefix(agnhost, registry.Host+"/"): image})
 	if err != nil {
 		return err
 	}
