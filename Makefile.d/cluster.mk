@@ -44,4 +44,4 @@ conformance: build runtime ## upstream's end-to-end tests of a node against podd
 	$(call of_suite,e2e,k8s.io/kubernetes/test/e2e,test -c); \
 	images=$$(hack/build-suite-images.sh "$$agnhost"); \
 	exec build/podd-cluster "$$@" -suite-images "$$images" -ginkgo "$$ginkgo" -tests "$$e2e" -out build/conformance \
-		-focus '$(FOCUS)' -skip '$(SKIP)' -procs '$(PROCS)' -at-least $(call at_least,236)
+		-focus '$(FOCUS)' -skip '$(SKIP)' -procs '$(PROCS)' -at-least $(call at_least,242)

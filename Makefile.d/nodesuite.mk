@@ -18,5 +18,5 @@ node-suite: build runtime ## upstream's own tests of a node, e2e_node, against p
 	$(call of_suite,e2enode,k8s.io/kubernetes/test/e2e_node,test -c -vet=off); \
 	images=$$(hack/build-suite-images.sh "$$agnhost"); \
 	PODD_TEST_BINARY=$(CURDIR)/build/podd PODD_TEST_E2ENODE="$$e2enode" PODD_TEST_GINKGO="$$ginkgo" PODD_TEST_SUITE_IMAGES="$$images" \
-	PODD_TEST_OUT=$(CURDIR)/build/node-suite PODD_TEST_FOCUS='$(FOCUS)' PODD_TEST_SKIP='$(SKIP)' PODD_TEST_PROCS='$(PROCS)' PODD_TEST_AT_LEAST=$(call at_least,427) \
+	PODD_TEST_OUT=$(CURDIR)/build/node-suite PODD_TEST_FOCUS='$(FOCUS)' PODD_TEST_SKIP='$(SKIP)' PODD_TEST_PROCS='$(PROCS)' PODD_TEST_AT_LEAST=$(call at_least,432) \
 		$(GO) test -count=1 -timeout 7h -v -run TestPoddPassesUpstreamsSuiteOfANode ./test/kubeadm
