@@ -56,6 +56,7 @@ type Agent struct {
 	rejected map[pod.UID]rejection  // desired, and not admitted
 	drains   map[chan struct{}]bool // requests to end all pods, and whether they wait for that
 	allKnown bool                   // every source is ready, and its running pods have workers
+	surveyed bool                   // the answer of Surveyed, once it is true
 
 	// What follows belongs to the sync loop's goroutine.
 	desired     map[pod.UID]*pod.Desired

@@ -41,6 +41,7 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 		return w.failed(ctx, "unprepare the claims of the pod", err), errors.Is(context.Cause(ctx), errTerminating)
 	}
 	w.report(v, nil)
+	w.looked.Store(true)
 	if v.step.Finished {
 		if err := w.release(ctx, v); err != nil {
 			return w.failed(ctx, "release what the completed pod no longer needs", err), errors.Is(context.Cause(ctx), errTerminating)

@@ -12,6 +12,7 @@ func (w *worker) failed(ctx context.Context, doing string, err error) time.Time 
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
+	w.looked.Store(true)
 	delay := retryDelay(w.lastSync.failures)
 	w.lastSync.failures++
 	w.agent.metrics.syncErrors.Inc()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ type worker struct {
 	// urgent is notified, too, for requests that are never delayed: a new spec of the
 	// pod, its termination, or a retry.
 	urgent wake.Signal
+	looked atomic.Bool // the pod was reported once, or could not be observed
 	inbox
 
 	// What follows belongs to run's goroutine.

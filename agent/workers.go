@@ -88,6 +88,24 @@ func (a *Agent) Expects(namespace, name string) bool {
 	return false
 }
 
+// Surveyed says whether every pod that there was when podd started has a status by now, or
+// could not be observed. Until then, a pod without a status is not a pod that is gone. Any
+// goroutine may call it.
+func (a *Agent) Surveyed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.surveyed || !a.allKnown {
+		return a.surveyed
+	}
+	for _, w := range a.workers {
+		if !w.looked.Load() {
+			return false
+		}
+	}
+	a.surveyed = true
+	return true
+}
+
 // startWorker starts a worker. For a pod that is not desired, the worker terminates it, and
 // unwanted says why.
 func (a *Agent) startWorker(ctx context.Context, d *pod.Desired, unwanted string) {

@@ -28,6 +28,7 @@ import (
 	"podd/podenv"
 	"podd/podfs"
 	"podd/prober"
+	"podd/server/podsapi"
 	"podd/stats"
 	"podd/stats/kernel"
 	"podd/volumes"
@@ -216,6 +217,9 @@ func (n *runtimeParts) start(ctx context.Context, g *errgroup.Group, started tim
 	start(ctx, g, "device plugins", n.devices.Run)
 	start(ctx, g, "pod resources", podresources.New(podresources.Config{
 		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.activePods, Devices: n.devices, ResourceClaims: n.podResourcesClaims, Log: n.log, Metrics: n.registry,
+	}).Run)
+	start(ctx, g, "PodsAPI", podsapi.New(podsapi.Config{
+		Socket: filepath.Join(n.cfg.RootDir, "pods-api", "pods-api.sock"), Pods: n.status, Ready: n.agent.Surveyed, Log: n.log, Metrics: n.registry,
 	}).Run)
 	if n.draManager != nil {
 		start(ctx, g, "DRA drivers", n.draManager.Run)
