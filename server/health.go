@@ -19,6 +19,9 @@ type Check struct {
 	Func func(ctx context.Context) error
 	// Level determines the endpoints that include it.
 	Level Level
+	// Note returns what ?verbose shows beside a check that has passed; "" for nothing. It must
+	// not block, and may be nil.
+	Note func() string
 }
 
 // Level determines which endpoints include a check.
@@ -43,7 +46,10 @@ const checkTimeout = 2 * time.Second
 // the check can report what it waited for.
 const checkDeadline = checkTimeout - 250*time.Millisecond
 
-type health struct{ checks []*checkRunner }
+type health struct {
+	checks []*checkRunner
+	slis   *sliMetrics
+}
 
 // checkRunner is a check that runs at most once at a time.
 type checkRunner struct {
@@ -59,7 +65,7 @@ type run struct {
 }
 
 func newHealth(checks []Check) *health {
-	h := &health{checks: []*checkRunner{{Check: Check{Name: "ping", Level: Live, Func: func(context.Context) error { return nil }}}}}
+	h := &health{slis: newSLIMetrics(), checks: []*checkRunner{{Check: Check{Name: "ping", Level: Live, Func: func(context.Context) error { return nil }}}}}
 	for _, c := range checks {
 		h.checks = append(h.checks, &checkRunner{Check: c})
 	}
@@ -110,23 +116,41 @@ func (h *health) endpoint(name string, least Level) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		h.answer(w, r, name, checks)
+		results := h.results(r.Context(), checks)
+		if one == "" {
+			for i, c := range checks {
+				h.slis.observe(c.Name, name, results[i])
+			}
+		}
+		answer(w, r, name, checks, results)
 	})
 }
 
-func (h *health) answer(w http.ResponseWriter, r *http.Request, name string, checks []*checkRunner) {
+// results runs checks, all at once.
+func (h *health) results(ctx context.Context, checks []*checkRunner) []error {
 	results := make([]error, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
-		wg.Go(func() { results[i] = c.result(r.Context()) })
+		wg.Go(func() { results[i] = c.result(ctx) })
 	}
 	wg.Wait()
+	return results
+}
+
+func answer(w http.ResponseWriter, r *http.Request, name string, checks []*checkRunner, results []error) {
 	var b strings.Builder
 	for i, c := range checks {
-		if results[i] == nil {
-			fmt.Fprintf(&b, "[+]%s ok\n", c.Name)
-		} else {
+		note := ""
+		if c.Note != nil {
+			note = c.Note()
+		}
+		switch {
+		case results[i] != nil:
 			fmt.Fprintf(&b, "[-]%s failed: %v\n", c.Name, results[i])
+		case note != "":
+			fmt.Fprintf(&b, "[+]%s ok: %s\n", c.Name, note)
+		default:
+			fmt.Fprintf(&b, "[+]%s ok\n", c.Name)
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

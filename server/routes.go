@@ -59,6 +59,7 @@ func (s *Server) metricsGroup() group {
 	return group{middleware: []middleware{readOnly}, routes: []route{
 		{"/metrics", exposition(s.config.Gather)},
 		{"/metrics/probes", exposition(s.config.GatherProbes)},
+		{"/metrics/slis", exposition(s.health.slis.registry)},
 		{"/metrics/resource", s.scrape(Runtime.ResourceMetrics)},
 		{"/metrics/cadvisor", s.scrape(Runtime.CadvisorMetrics)},
 	}}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -297,6 +298,7 @@ func TestHealth(t *testing.T) {
 		{Name: "syncloop", Level: Live, Func: func(context.Context) error { return nil }},
 		{Name: "runtime", Level: Healthy, Func: func(context.Context) error { return bad }},
 		{Name: "network", Level: Ready, Func: func(context.Context) error { return bad }},
+		{Name: "version", Level: Ready, Func: func(context.Context) error { return nil }, Note: func() string { return "of tomorrow" }},
 	})
 	live, healthy, ready := h.endpoint("livez", Live), h.endpoint("healthz", Healthy), h.endpoint("readyz", Ready)
 	tests := []struct {
@@ -309,8 +311,9 @@ func TestHealth(t *testing.T) {
 		{live, "/livez?verbose", 200, "[+]ping ok\n[+]syncloop ok\nlivez check passed\n"},
 		{healthy, "/healthz", 500, "[+]ping ok\n[+]syncloop ok\n[-]runtime failed: nobody answers\nhealthz check failed\n"},
 		{healthy, "/healthz?exclude=runtime", 200, "ok"},
-		{ready, "/readyz", 500, "[+]ping ok\n[+]syncloop ok\n[-]runtime failed: nobody answers\n[-]network failed: nobody answers\nreadyz check failed\n"},
+		{ready, "/readyz", 500, "[+]ping ok\n[+]syncloop ok\n[-]runtime failed: nobody answers\n[-]network failed: nobody answers\n[+]version ok: of tomorrow\nreadyz check failed\n"},
 		{ready, "/readyz?exclude=network&exclude=runtime", 200, "ok"},
+		{ready, "/readyz?exclude=network&exclude=runtime&verbose", 200, "[+]ping ok\n[+]syncloop ok\n[+]version ok: of tomorrow\nreadyz check passed\n"},
 		{ready, "/readyz/syncloop", 200, "ok"},
 		{live, "/livez/network", 500, "[-]network failed: nobody answers\nlivez check failed\n"},
 	}
@@ -320,6 +323,41 @@ func TestHealth(t *testing.T) {
 		if w.Code != tt.code || w.Body.String() != tt.body {
 			t.Errorf("%s: got %d %q, want %d %q", tt.path, w.Code, w.Body, tt.code, tt.body)
 		}
+	}
+}
+
+func TestHealthChecksAreCounted(t *testing.T) {
+	var bad error
+	s, _ := start(t, func(c *Config) {
+		c.Health = []Check{{Name: "runtime", Level: Healthy, Func: func(context.Context) error { return bad }}}
+	})
+	get(t, s, "healthz", "/healthz")
+	get(t, s, "healthz", "/healthz/runtime") // alone: not counted
+	bad = errors.New("nobody answers")
+	get(t, s, "readonly", "/healthz")
+	get(t, s, "socket", "/readyz?exclude=ping")
+	for _, listener := range []string{"readonly", "socket"} {
+		_, body := get(t, s, listener, "/metrics/slis")
+		var series []string
+		for line := range strings.Lines(body) {
+			if strings.HasPrefix(line, "kubernetes_") {
+				series = append(series, strings.TrimSpace(line))
+			}
+		}
+		if want := []string{
+			`kubernetes_healthcheck{name="ping",type="healthz"} 1`,
+			`kubernetes_healthcheck{name="runtime",type="healthz"} 0`,
+			`kubernetes_healthcheck{name="runtime",type="readyz"} 0`,
+			`kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2`,
+			`kubernetes_healthchecks_total{name="runtime",status="error",type="healthz"} 1`,
+			`kubernetes_healthchecks_total{name="runtime",status="error",type="readyz"} 1`,
+			`kubernetes_healthchecks_total{name="runtime",status="success",type="healthz"} 1`,
+		}; !slices.Equal(series, want) || !strings.Contains(body, "\nprocess_start_time_seconds ") {
+			t.Errorf("%s: got %s", listener, body)
+		}
+	}
+	if code, _ := get(t, s, "healthz", "/metrics/slis"); code != 404 {
+		t.Errorf("on the healthz port: got %d, want 404", code)
 	}
 }
 

@@ -66,6 +66,7 @@ var fineGrained = []struct {
 	{"GET", "/metrics/probes", "metrics", false},
 	{"GET", "/metrics/cadvisor", "metrics", false},
 	{"GET", "/metrics/resource", "metrics", false},
+	{"GET", "/metrics/slis", "metrics", false},
 	{"GET", "/stats/summary", "stats", false},
 	{"GET", "/logs/", "log", false},
 	{"GET", "/logs/none", "log", false},
