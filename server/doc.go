@@ -18,8 +18,8 @@
 //
 // # Promises
 //
-//   - The ports allow only GET and HEAD, and no request there changes the node. The socket has
-//     two routes that do, POST /retry and POST /podd/v1/drain.
+//   - The ports allow only GET, and HEAD for health checks and metrics. No request there
+//     changes the node. The socket has two routes that do, POST /retry and POST /podd/v1/drain.
 //   - The socket shows confidential values in manifests (of env, and of headers and queries of
 //     probes and hooks). The ports mask them.
 //   - A port has at most 64 connections; one more closes the longest idle one. It serves two

@@ -100,7 +100,7 @@ func (s *Server) kubeletGroups() []group {
 	}
 	logs := disabled("logs endpoint is disabled.")
 	if k.SystemLogs {
-		logs = readOnly(noBody(s.stream(http.HandlerFunc(s.systemLogs))))
+		logs = getOnly(noBody(s.stream(http.HandlerFunc(s.systemLogs))))
 	}
 	flags := disabled("flags endpoint is disabled.")
 	if k.DebugFlags {
@@ -117,7 +117,7 @@ func disabled(why string) http.Handler {
 
 // profilesGroup has the routes for profiling podd.
 func (s *Server) profilesGroup() group {
-	return group{middleware: []middleware{readOnly}, routes: []route{
+	return group{middleware: []middleware{getOnly}, routes: []route{
 		{"/debug/pprof/", s.stream(http.HandlerFunc(pprof.Index))},
 		{"/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline)},
 		{"/debug/pprof/profile", s.stream(http.HandlerFunc(pprof.Profile))},

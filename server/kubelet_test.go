@@ -138,8 +138,29 @@ func TestSystemLogsAreThoseOfTheLogDirectoryAlone(t *testing.T) {
 			t.Errorf("%s: got %.200q, want %q", path, got, want)
 		}
 	}
-	if code, _ := asked(h, http.MethodDelete, "/logs/syslog", ""); code != http.StatusMethodNotAllowed {
-		t.Errorf("DELETE: got %d", code)
+	for _, method := range []string{http.MethodDelete, http.MethodPost, http.MethodHead} {
+		if code, _ := asked(h, method, "/logs/syslog", ""); code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: got %d", method, code)
+		}
+	}
+}
+
+// TestEndpointsThatOnlyGetServes: those where the kubelet of 1.37 allows nothing else.
+func TestEndpointsThatOnlyGetServes(t *testing.T) {
+	h, _, _ := kubeletOf(t, func(k *Kubelet) { k.LogDir, k.LogQuery = logDir(t), true })
+	for _, path := range []string{"/pods", "/runningpods/", "/logs/", "/logs/syslog", "/logs/?query=kubelet", "/containerLogs/default/a/c", "/debug/pprof/cmdline"} {
+		for _, method := range []string{http.MethodHead, http.MethodPost, http.MethodPut, http.MethodOptions} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(deadlines{w}, httptest.NewRequest(method, path, nil))
+			if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodGet {
+				t.Errorf("%s %s: got %d, Allow %q, want 405 and GET", method, path, w.Code, w.Header().Get("Allow"))
+			}
+		}
+	}
+	for _, path := range []string{"/healthz", "/metrics/slis"} {
+		if code, _ := asked(h, http.MethodHead, path, ""); code != http.StatusOK {
+			t.Errorf("HEAD %s: got %d", path, code)
+		}
 	}
 }
 

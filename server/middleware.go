@@ -17,6 +17,19 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
+// getOnly rejects methods other than GET, as the kubelet of 1.37 does for lists of pods,
+// statistics, logs and profiles.
+func getOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", "GET")
+			http.Error(w, "only GET is allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // postOnly rejects other methods than POST, so that following a link changes nothing.
 func postOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,7 @@ func (s *Server) apis() []api {
 
 // containersGroup serves kubectl, which calls through the apiserver.
 func (s *Server) containersGroup() group {
-	return group{middleware: []middleware{readOnly, noBody}, routes: []route{
+	return group{middleware: []middleware{getOnly, noBody}, routes: []route{
 		{"/containerLogs/{namespace}/{pod}/{container}", s.stream(http.HandlerFunc(s.containerLogs))},
 	}}
 }
@@ -68,7 +68,7 @@ func (s *Server) metricsGroup() group {
 // podsGroup has the kubelet's lists of pods. list builds the response.
 func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middleware) group {
 	running := s.serveJSON(func(*http.Request) any { return runningPods(s.config.Pods.Pods()) })
-	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{
+	return group{middleware: append([]middleware{getOnly}, bounds...), routes: []route{
 		{"/pods", s.serveJSON(func(*http.Request) any { return list(s.config.Pods.Pods()) })},
 		{"/runningpods", running}, {"/runningpods/", running},
 	}}
@@ -88,7 +88,7 @@ func (s *Server) allocatedGroup(bounds ...middleware) group {
 
 // statsGroup has the kubelet's statistics.
 func (s *Server) statsGroup(bounds ...middleware) group {
-	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{{"/stats/summary", http.HandlerFunc(s.summary)}}}
+	return group{middleware: append([]middleware{getOnly}, bounds...), routes: []route{{"/stats/summary", http.HandlerFunc(s.summary)}}}
 }
 
 // configGroup is the kubelet's /configz.

@@ -186,12 +186,17 @@ func TestLocalAPI(t *testing.T) {
 
 func TestOnlyReading(t *testing.T) {
 	s, _ := start(t, nil)
-	for method, want := range map[string]int{"POST": 405, "PUT": 405, "DELETE": 405, "HEAD": 200, "GET": 413} {
+	for request, want := range map[string]int{
+		"POST /pods": 405, "PUT /pods": 405, "DELETE /pods": 405, "GET /pods": 413,
+		"HEAD /pods": 405, "HEAD /runningpods/": 405, "HEAD /stats/summary": 405,
+		"HEAD /healthz": 200, "HEAD /metrics": 200, "HEAD /metrics/slis": 200, "DELETE /metrics/slis": 405,
+	} {
+		method, path, _ := strings.Cut(request, " ")
 		var body io.Reader
 		if method == "GET" {
 			body = strings.NewReader("x")
 		}
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost/pods", body)
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +206,7 @@ func TestOnlyReading(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode != want {
-			t.Errorf("%s: got %d, want %d", method, resp.StatusCode, want)
+			t.Errorf("%s: got %d, want %d", request, resp.StatusCode, want)
 		}
 	}
 }
