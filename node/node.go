@@ -268,6 +268,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.log.Info("podd is starting", "version", n.options.Version.Version, "node", n.cfg.NodeName, "config", n.cfg.File,
 		"runtime", n.conn.Endpoint(), "manifests", n.cfg.StaticPodPath, "cgroups", n.cgroupFacts.Version)
 	n.recordStart()
+	n.log.Info("effective configuration", configAttrs(n.cfg.Masked())...)
 	started := time.Now() // before this podd's first call
 	g, ctx := errgroup.WithContext(ctx)
 	start(ctx, g, "server", n.server.Run)
