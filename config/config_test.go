@@ -463,3 +463,14 @@ func TestTheFrequencyOfReportsFollowsThatOfLooks(t *testing.T) {
 		}
 	}
 }
+
+func TestEventRecordQPSZeroIsNoLimit(t *testing.T) {
+	for body, want := range map[string]float64{"": 50, "eventRecordQPS: 0\n": 0, "eventRecordQPS: 3\n": 3} {
+		if c, err := load(t, head+body); err != nil || c.EventQPS != want {
+			t.Errorf("%q: got %v, %v, want %v", body, c, err, want)
+		}
+	}
+	if c, err := load(t, head, "--event-qps=0"); err != nil || c.EventQPS != 0 {
+		t.Errorf("--event-qps=0: got %v, %v", c, err)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podd/events"
 )
@@ -240,4 +241,29 @@ func TestARushThatDoesNotEndKeepsEventsTenSecondsAtMost(t *testing.T) {
 			t.Errorf("got %v with %d requests", got, s.asked())
 		}
 	})
+}
+
+// eventRecordQPS 0 is no limit, however small eventBurst is.
+func TestWithoutARateNoEventWaits(t *testing.T) {
+	const count = 400
+	for qps, want := range map[float64]int{0: count, 1: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r, s := events.New(events.Config{Node: "node0"}), &server{events: map[string]v1.Event{}}
+			u := events.NewUploader(events.UploaderConfig{Recorder: r, Client: s, QPS: qps, Burst: 1, Log: slog.New(slog.DiscardHandler)})
+			for i := range count { // each of its own pod: a Recorder limits one that repeats itself
+				p := uploaded()
+				p.Name, p.UID = fmt.Sprint("web-", i), types.UID(fmt.Sprint("uid-", i))
+				r.Event(p, "Warning", "Failed", "it is broken")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- u.Run(ctx) }()
+			synctest.Wait() // no time passes
+			if got := s.asked(); got != want {
+				t.Errorf("%v a second: %d requests at once, want %d", qps, got, want)
+			}
+			cancel()
+			<-done
+		})
+	}
 }
