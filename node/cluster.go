@@ -51,6 +51,7 @@ type membership struct {
 	volumes   *volumes.Mounter            // the same; no pod goes before that
 	podCIDR   *cni.PodCIDR                // the same
 	reread    *nodestatus.NodeRefresher
+	version   *apiserverVersion
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: this node runs pods of
@@ -72,7 +73,7 @@ func (n *Node) newMembership() (*membership, error) {
 	m := &membership{
 		client: client, identity: own, uploader: status.NewUploader(client, n.status, n.log), tokens: tokens.New(client, n.log),
 		services: podenv.NewServices(filepath.Join(n.clusterDir(), "services.json"), client.Server()),
-		attached: nodestorage.NewAttachments(client),
+		attached: nodestorage.NewAttachments(client), version: &apiserverVersion{ask: client.ServerVersion, log: n.log},
 	}
 	m.lease = nodestatus.NewLease(nodestatus.LeaseConfig{
 		Client: client, Name: n.cfg.NodeName, Duration: n.cfg.LeaseDuration, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,

@@ -17,13 +17,18 @@ const syncLoopTimeout = 2 * time.Second
 // checks returns the named parts of /livez, /healthz and /readyz. A restart of podd helps if
 // the sync loop hangs. It does not help if the runtime or the network is broken.
 func (n *Node) checks() []server.Check {
-	return []server.Check{
+	checks := []server.Check{
 		{Name: "syncloop", Func: n.syncLoopHealth, Level: server.Live},
 		{Name: "runtime", Func: n.runtimeHealth, Level: server.Healthy},
 		{Name: "network", Func: n.networkHealth, Level: server.Ready},
 		{Name: "pleg", Func: func(context.Context) error { return n.pleg.Healthy() }, Level: server.Healthy},
 		{Name: "sources", Func: n.sourcesHealth, Level: server.Ready},
 	}
+	if m := n.membership; m != nil {
+		// Another version is no failure: most of what a node does is the same for years.
+		checks = append(checks, server.Check{Name: "apiserver-version", Func: func(context.Context) error { return nil }, Level: server.Ready, Note: m.version.current})
+	}
+	return checks
 }
 
 func (n *Node) syncLoopHealth(ctx context.Context) error {

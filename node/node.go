@@ -277,6 +277,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, g, "problems", n.recordProblems)
 	if n.membership != nil {
 		n.membership.identity.start(ctx, g)
+		start(ctx, g, "version of the apiserver", n.membership.version.run)
 		start(ctx, g, "address of the node's name", func(ctx context.Context) error { return n.addresses.Run(ctx, n.cfg.StatusUpdateFrequency) })
 	}
 	if n.supervisor != nil {

@@ -2,7 +2,9 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -10,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
 
 	"podd/internal/pod"
 )
@@ -96,6 +99,26 @@ func (c *Client) ReviewAccess(ctx context.Context, spec authorizationv1.SubjectA
 	out := &authorizationv1.SubjectAccessReview{}
 	err = c.authorization.Post().Resource("subjectaccessreviews").Body(&authorizationv1.SubjectAccessReview{Spec: spec}).Do(ctx).Into(out)
 	return out.Status.Allowed && !out.Status.Denied, err
+}
+
+// ServerVersion returns the apiserver's version. Every authenticated user may ask for it,
+// unless the cluster has withdrawn that (403).
+func (c *Client) ServerVersion(ctx context.Context) (*version.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer := c.unthrottled.Get().AbsPath("/version").Do(ctx)
+	if err := answer.Error(); err != nil { // Raw's would lack the apiserver's reason
+		return nil, err
+	}
+	text, err := answer.Raw()
+	if err != nil {
+		return nil, err
+	}
+	out := &version.Info{}
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("read the apiserver's version: %w", err)
+	}
+	return out, nil
 }
 
 // Node returns the Node of that name.

@@ -32,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -39,9 +40,9 @@ var update = flag.Bool("update", false, "write testdata anew")
 // request is a method of Client as a test calls it.
 type request struct {
 	call func(ctx context.Context, c *Client) (any, error)
-	// answer is the object that the apiserver answers with; nil for a method that returns
-	// none.
-	answer runtime.Object
+	// answer is what the apiserver answers with, an object if it is not the version; nil for a
+	// method that returns nothing.
+	answer any
 }
 
 // bare is a request whose method returns an error and nothing else.
@@ -93,6 +94,13 @@ var requests = map[string]request{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "nodes", Subresource: "log", Name: "n"},
 		})
 	}, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}},
+	"ServerVersion": {func(ctx context.Context, c *Client) (any, error) {
+		info, err := c.ServerVersion(ctx)
+		if info == nil {
+			return nil, err
+		}
+		return info.Minor, err
+	}, version.Info{Major: "1", Minor: "36"}},
 	"Node":        {func(ctx context.Context, c *Client) (any, error) { return c.Node(ctx, "n") }, &v1.Node{ObjectMeta: answered}},
 	"CurrentNode": {func(ctx context.Context, c *Client) (any, error) { return c.CurrentNode(ctx, "n") }, &v1.Node{ObjectMeta: answered}},
 	"CreateNode": {func(ctx context.Context, c *Client) (any, error) {
@@ -307,8 +315,12 @@ func TestWhatIsRequested(t *testing.T) {
 	}
 }
 
-// withKind encodes an object with its kind and version.
-func withKind(w *wire, o runtime.Object) any {
+// withKind encodes an object with its kind and version. The version of the apiserver has none.
+func withKind(w *wire, answer any) any {
+	o, ok := answer.(runtime.Object)
+	if !ok {
+		return answer
+	}
 	text, err := runtime.Encode(w.codecs.LegacyCodec(
 		v1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
 		storagev1.SchemeGroupVersion, resourcev1.SchemeGroupVersion), o)
