@@ -262,6 +262,8 @@ type Parts struct {
 	// MissingFeatures returns the features that nodes declare (KEP-5328), that a change of a pod
 	// needs, and that this node does not have. It may be nil, and must not block.
 	MissingFeatures func(before, after *v1.Pod) []string
+	// MemoryQoS are the rules by which Containers and Cgroups protect and throttle memory.
+	MemoryQoS pod.MemoryQoSRules
 	// HostIP returns the address at which pods on the host's network are reached now; empty
 	// if unknown. It must not block.
 	HostIP func() string

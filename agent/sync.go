@@ -153,7 +153,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 func (w *worker) plan(v *view, now time.Time) plan.Step {
 	return plan.Next(plan.Input{
 		Phase: w.phase, Granted: v.granted, Observed: v.seen, Kill: v.in.Kill, End: v.in.End, Completed: w.completion.reached, StartTime: w.startTimeSteady,
-		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, PendingStarts: w.starting.pendingStarts, AdmitResizeAt: w.allocation.RetryAt, Memory: w.memory, Policy: w.agent.cfg.BackOff, Now: now,
+		Probes: v.probes, Contents: w.contents(v.granted), Epoch: w.agent.cfg.Objects.Epoch(), PostStart: v.hooks, PendingStarts: w.starting.pendingStarts, AdmitResizeAt: w.allocation.RetryAt, Memory: w.memory, MemoryQoS: w.agent.cfg.MemoryQoS, Policy: w.agent.cfg.BackOff, Now: now,
 	})
 }
 

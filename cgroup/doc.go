@@ -17,6 +17,10 @@
 //	└── besteffort  the minimum weight
 //	    └── pod<uid>
 //
+// With MemoryQoS on cgroup v2, pods protect the memory that they request, and the burstable
+// class, the root and podd's cgroups above it protect the sums: the kernel protects nothing
+// that the cgroups above do not.
+//
 // The values are the kubelet's (pkg/kubelet/cm). With the systemd driver they are set as
 // properties of the slices, since systemd would revert what it does not know of, and also
 // written to the cgroup files, since not every limit has a property.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -37,7 +36,7 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 		return fmt.Errorf("make cgroup %s: %w", rel, err)
 	}
 	t.recordLimits(p, want)
-	t.updateBurstableWeight(ctx)
+	t.updateTotals(ctx)
 	return nil
 }
 
@@ -71,8 +70,10 @@ func (t *Tree) changeLimits(ctx context.Context, p *v1.Pod, want Limits, announc
 
 func (t *Tree) setLimits(ctx context.Context, p *v1.Pod, want Limits) error {
 	name, rel := t.podPath(p)
-	have, _ := t.appliedLimits(p.UID)
-	if props := t.properties(want); t.driver == Systemd && len(props) > 0 {
+	have, known := t.appliedLimits(p.UID)
+	changed := want
+	changed.SetMemoryQoS = want.SetMemoryQoS && (!known || want.MemoryQoS != have.MemoryQoS)
+	if props := t.properties(changed); t.driver == Systemd && len(props) > 0 {
 		if err := t.units.set(ctx, name, props); err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ func (t *Tree) setLimits(ctx context.Context, p *v1.Pod, want Limits) error {
 		return err
 	}
 	t.recordLimits(p, want)
-	t.updateBurstableWeight(ctx)
+	t.updateTotals(ctx)
 	return nil
 }
 
@@ -96,165 +97,36 @@ func (t *Tree) podPath(p *v1.Pod) (name, rel string) {
 
 // createCgroup creates one cgroup with its limits; its parent must exist.
 func (t *Tree) createCgroup(ctx context.Context, name, rel string, l Limits) error {
+	made := false
 	if t.driver == Systemd {
-		if err := t.startSlice(ctx, name, l); err != nil {
+		var err error
+		if made, err = t.startSlice(ctx, name, l); err != nil {
 			return err
 		}
 	}
-	if _, err := t.mkdir(rel); err != nil {
+	dir, err := t.mkdir(rel)
+	if err != nil {
 		return err
 	}
-	return t.apply(rel, Limits{}, l)
+	// A new cgroup has no MemoryQoS yet; an existing one may have that of another
+	// configuration.
+	return t.apply(rel, Limits{SetMemoryQoS: made || dir}, l)
 }
 
 // startSlice creates a slice, or sets the properties of an existing one.
-func (t *Tree) startSlice(ctx context.Context, name string, l Limits) error {
+func (t *Tree) startSlice(ctx context.Context, name string, l Limits) (made bool, err error) {
 	parent := path.Base(path.Dir(slicePath(name)))
 	if parent == "/" {
 		parent = "-.slice"
 	}
-	props := t.properties(l)
-	made, err := t.units.start(ctx, name, append(sliceProperties(parent, "Pods of podd: "+name), props...))
-	if err != nil || made || len(props) == 0 {
-		return err
+	fresh := l
+	fresh.SetMemoryQoS = l.SetMemoryQoS && l.MemoryQoS != (pod.MemoryQoS{})
+	made, err = t.units.start(ctx, name, append(sliceProperties(parent, "Pods of podd: "+name), t.properties(fresh)...))
+	if err != nil || made {
+		return made, err
 	}
-	return t.units.set(ctx, name, props)
-}
-
-// ensureParents creates the cgroups above the pods', once, and again if requested.
-func (t *Tree) ensureParents(ctx context.Context, again bool) error {
-	t.parentsMu.Lock()
-	defer t.parentsMu.Unlock()
-	if t.parentsReady && !again {
-		return nil
+	if props := t.properties(l); len(props) > 0 {
+		err = t.units.set(ctx, name, props)
 	}
-	t.parentsReady = false
-	above := levels(t.rootRel())
-	if err := t.delegate("/"); err != nil {
-		t.warn(err)
-	}
-	for i, rel := range above {
-		l := Limits{CPUShares: rootLimits(t.settings.Pods).CPUShares}
-		if i == len(above)-1 {
-			l = rootLimits(t.settings.Pods)
-		} else if t.exists(rel) {
-			l = Limits{} // not podd's alone: keep the weight it has
-		}
-		unlimited, err := t.ensureParent(ctx, rel, l)
-		if i == len(above)-1 {
-			t.reportLimits(rel, errors.Join(unlimited, err))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if _, err := t.ensureParent(ctx, t.classPath(class), Limits{CPUShares: pod.MinCPUShares}); err != nil {
-			return err
-		}
-	}
-	t.mu.Lock()
-	t.writtenBurstableShares = 0 // unknown after the cgroups were recreated
-	t.mu.Unlock()
-	t.parentsReady = true
-	return nil
-}
-
-// ensureParent creates one cgroup above the pods'. Limits that cannot be set, such as
-// one below what the pods already use, do not keep pods from running; unlimited says why.
-func (t *Tree) ensureParent(ctx context.Context, rel string, l Limits) (unlimited, err error) {
-	if t.driver == Systemd {
-		if err := t.startSlice(ctx, path.Base(rel), l); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := t.mkdir(rel); err != nil {
-		return nil, fmt.Errorf("make cgroup %s: %w", rel, err)
-	}
-	if unlimited = t.apply(rel, Limits{}, l); unlimited != nil {
-		t.warn(unlimited)
-	}
-	if err := t.delegate(rel); err != nil {
-		t.warn(err)
-	}
-	return unlimited, nil
-}
-
-// reportLimits passes on whether all pods together are limited, once until that changes. The
-// caller holds parentsMu.
-func (t *Tree) reportLimits(rel string, err error) {
-	if t.settings.Pods == nil || t.settings.OnLimits == nil {
-		return
-	}
-	outcome := fmt.Sprint(err)
-	if outcome == t.limitsReported {
-		return
-	}
-	t.limitsReported = outcome
-	t.settings.OnLimits("/"+strings.Trim(rel, "/"), err)
-}
-
-// warn logs problems that do not keep pods from running.
-func (t *Tree) warn(err error) {
-	if t.settings.Log != nil {
-		t.settings.Log.Warn("cannot set up a cgroup above the pods", "error", err)
-	}
-}
-
-// rootRel returns the path of the cgroup above all pods.
-func (t *Tree) rootRel() string {
-	if t.driver == Systemd {
-		return slicePath(sliceName(strings.Split(strings.Trim(t.root, "/"), "/")))
-	}
-	return path.Clean(t.root)
-}
-
-// classPath returns the path of a QoS class's cgroup.
-func (t *Tree) classPath(class v1.PodQOSClass) string {
-	parts := append(strings.Split(strings.Trim(t.root, "/"), "/"), strings.ToLower(string(class)))
-	if t.driver == Systemd {
-		return slicePath(sliceName(parts))
-	}
-	return "/" + path.Join(parts...)
-}
-
-// updateBurstableWeight sets the weight of the burstable class to the sum of its pods'
-// requests; the guaranteed pods are its siblings, and best effort has the minimum.
-// One at a time: of several pods that start at once, the last one writes for all.
-func (t *Tree) updateBurstableWeight(ctx context.Context) {
-	t.weightMu.Lock()
-	defer t.weightMu.Unlock()
-	t.mu.Lock()
-	want, have := t.burstableShares(), t.writtenBurstableShares
-	t.mu.Unlock()
-	if want == have {
-		return
-	}
-	if err := t.setBurstableWeight(ctx, want); err != nil {
-		t.warn(err)
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.writtenBurstableShares = want
-}
-
-func (t *Tree) setBurstableWeight(ctx context.Context, shares int64) error {
-	l := Limits{CPUShares: shares}
-	rel := t.classPath(v1.PodQOSBurstable)
-	if t.driver == Systemd {
-		if err := t.units.set(ctx, path.Base(rel), t.properties(l)); err != nil {
-			return err
-		}
-	}
-	return t.apply(rel, Limits{}, l)
-}
-
-// burstableShares sums up the requests; the caller holds mu.
-func (t *Tree) burstableShares() int64 {
-	sum := int64(0)
-	for _, g := range t.pods {
-		sum += g.burstableMilli
-	}
-	return pod.CPUShares(sum)
+	return false, err
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 func TestPodLimits(t *testing.T) {
@@ -53,7 +55,7 @@ func TestPodLimits(t *testing.T) {
 		"huge pages":                            {Settings{}, pages, Limits{CPUShares: 1024, HugePages: map[int64]int64{2 << 20: 4 << 20}}},
 		"limits of zero count as none declared": {Settings{}, aPod(with(list("cpu", "1"), list("cpu", "0"))), Limits{CPUShares: 1024}},
 	} {
-		c.want.LimitAllHugePages = true
+		c.want.LimitAllHugePages, c.want.SetMemoryQoS = true, true
 		if got := PodLimits(c.settings, c.pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got, c.want)
 		}
@@ -96,7 +98,7 @@ func (f *fakeUnits) stop(_ context.Context, name string) error {
 func values(props []dbus.Property) string {
 	var all []string
 	for _, p := range props {
-		if strings.HasPrefix(p.Name, "CPU") && p.Name != "CPUAccounting" || p.Name == "MemoryMax" || p.Name == "TasksMax" {
+		if strings.HasPrefix(p.Name, "CPU") && p.Name != "CPUAccounting" || slices.Contains([]string{"MemoryMax", "MemoryMin", "MemoryLow", "MemoryHigh"}, p.Name) || p.Name == "TasksMax" {
 			all = append(all, fmt.Sprintf(" %s=%v", p.Name, p.Value.Value()))
 		}
 	}
@@ -113,7 +115,7 @@ func aV2Mount(t *testing.T, groups ...string) (Facts, func(rel, name string) str
 			t.Fatal(err)
 		}
 		for name, text := range map[string]string{
-			"cgroup.controllers": "cpu io memory pids\n", "cgroup.subtree_control": "", "cpu.weight": "", "cpu.max": "", "memory.max": "", "pids.max": "", "memory.current": "4096\n",
+			"cgroup.controllers": "cpu io memory pids\n", "cgroup.subtree_control": "", "cpu.weight": "", "cpu.max": "", "memory.max": "", "memory.min": "", "memory.low": "", "memory.high": "", "pids.max": "", "memory.current": "4096\n",
 		} {
 			if err := os.WriteFile(filepath.Join(mount, rel, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
@@ -267,6 +269,12 @@ func TestRaised(t *testing.T) {
 		"down":            {from, Limits{CPUShares: 2, CPUQuota: 2, CPUPeriod: 1, Memory: 2}, from},
 		"a limit is new":  {Limits{CPUShares: 10}, Limits{CPUShares: 10, CPUQuota: 5, CPUPeriod: 1, Memory: 5}, Limits{CPUShares: 10}},
 		"a limit is gone": {from, Limits{CPUShares: 10}, Limits{CPUShares: 10}},
+		"memory is protected": {
+			Limits{MemoryQoS: pod.MemoryQoS{Min: 1, Low: 4, High: 5}}, Limits{MemoryQoS: pod.MemoryQoS{Min: 2, Low: 3, High: 6}, SetMemoryQoS: true},
+			Limits{MemoryQoS: pod.MemoryQoS{Min: 2, Low: 4, High: 6}, SetMemoryQoS: true},
+		},
+		"memory is no longer throttled": {Limits{MemoryQoS: pod.MemoryQoS{High: 5}}, Limits{}, Limits{}},
+		"memory was not throttled":      {Limits{}, Limits{MemoryQoS: pod.MemoryQoS{High: 5}}, Limits{}},
 	} {
 		if got := maxLimits(c.from, c.to); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
@@ -393,6 +401,7 @@ func TestSameLimits(t *testing.T) {
 		"shares": func(l *Limits) { l.CPUShares++ }, "quota": func(l *Limits) { l.CPUQuota++ }, "period": func(l *Limits) { l.CPUPeriod++ },
 		"memory": func(l *Limits) { l.Memory++ }, "processes": func(l *Limits) { l.PIDs++ },
 		"pages": func(l *Limits) { l.HugePages = pages(7) }, "all pages": func(l *Limits) { l.LimitAllHugePages = false },
+		"protection": func(l *Limits) { l.MemoryQoS.Low = 8 }, "no protection": func(l *Limits) { l.SetMemoryQoS = true },
 	} {
 		c := a
 		if change(&c); same(a, c) {

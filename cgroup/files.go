@@ -22,6 +22,17 @@ var managed = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 // them.
 const reserved = ".rsvd"
 
+// The files of MemoryQoS.
+const (
+	memoryMin  = "memory.min"
+	memoryLow  = "memory.low"
+	memoryHigh = "memory.high"
+)
+
+// unset has the values with which the kernel creates the files of MemoryQoS. A kernel that
+// lacks the files acts as if they had them (memory.min is of 4.18).
+var unset = map[string]string{memoryMin: "0", memoryLow: "0", memoryHigh: "max"}
+
 // file is one setting of a cgroup.
 type file struct{ controller, name, value string }
 
@@ -58,6 +69,17 @@ func (t *Tree) files(l Limits) []file {
 	} else if l.Memory > 0 {
 		add("memory", "memory.limit_in_bytes", number(l.Memory))
 	}
+	if l.SetMemoryQoS && v2 {
+		add("memory", memoryMin, number(l.MemoryQoS.Min))
+		add("memory", memoryLow, number(l.MemoryQoS.Low))
+		switch l.MemoryQoS.High {
+		case keepHigh:
+		case 0:
+			add("memory", memoryHigh, "max")
+		default:
+			add("memory", memoryHigh, number(l.MemoryQoS.High))
+		}
+	}
 	if l.PIDs > 0 {
 		add("pids", "pids.max", number(l.PIDs))
 	}
@@ -88,7 +110,7 @@ func (t *Tree) apply(rel string, from, to Limits) error {
 		}
 		path := filepath.Join(t.facts.Controllers[f.controller], rel, f.name)
 		err := write(path, f.value)
-		if errors.Is(err, fs.ErrNotExist) && strings.Contains(f.name, reserved) {
+		if errors.Is(err, fs.ErrNotExist) && (strings.Contains(f.name, reserved) || unset[f.name] == f.value) {
 			continue
 		}
 		if err != nil {
@@ -100,7 +122,7 @@ func (t *Tree) apply(rel string, from, to Limits) error {
 
 // write sets one value; it does not create a missing file.
 func write(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ type Settings struct {
 	// with the error if they could not be; again only when the outcome changes. It may be nil,
 	// and must not block.
 	OnLimits func(cgroup string, err error)
+	// MemoryQoS protects and throttles memory; only cgroup v2 can. The zero value does
+	// neither, and clears what an earlier configuration has set.
+	MemoryQoS pod.MemoryQoSRules
 	// Log receives problems that do not keep pods from running; nil discards
 	// them.
 	Log *slog.Logger
@@ -52,10 +55,17 @@ type Limits struct {
 	// are limited to 0 if LimitAllHugePages is set, else left alone.
 	HugePages         map[int64]int64
 	LimitAllHugePages bool
+	// MemoryQoS is set if SetMemoryQoS is, zeros too; otherwise it is left alone. A High of
+	// keepHigh is left alone in any case.
+	MemoryQoS    pod.MemoryQoS
+	SetMemoryQoS bool
 }
 
-// PodLimits computes a pod's limits as upstream's ResourceConfigForPod does
-// (pkg/kubelet/cm/helpers_linux.go): from the API's sums of requests and limits,
+// keepHigh leaves memory.high as it is. Above the pods it belongs to the administrator.
+const keepHigh = -1
+
+// PodLimits computes a pod's limits as upstream's ResourceConfigForPod and
+// ApplyPodLevelMemoryHigh do (pkg/kubelet/cm/helpers_linux.go): from the API's sums of requests and limits,
 // or the pod-level ones, overhead included. A quota or memory limit is set only
 // if every container has one; otherwise the sum would also limit containers that
 // are meant to have no limit.
@@ -63,6 +73,7 @@ func PodLimits(s Settings, p *v1.Pod) Limits {
 	requests := helper.PodRequests(p, helper.PodResourcesOptions{})
 	limits := helper.PodLimits(p, helper.PodResourcesOptions{})
 	l := Limits{CPUShares: pod.MinCPUShares, PIDs: max(s.PodPIDs, 0), HugePages: hugePages(requests), LimitAllHugePages: true}
+	l.MemoryQoS, l.SetMemoryQoS = s.MemoryQoS.OfPod(p), true
 	class := pod.QOSClass(p)
 	if class == v1.PodQOSBestEffort {
 		return l
@@ -126,6 +137,11 @@ func maxLimits(from, to Limits) Limits {
 	if from.Memory <= 0 || to.Memory > 0 && from.Memory > to.Memory {
 		out.Memory = from.Memory
 	}
+	out.MemoryQoS.Min = max(from.MemoryQoS.Min, to.MemoryQoS.Min)
+	out.MemoryQoS.Low = max(from.MemoryQoS.Low, to.MemoryQoS.Low)
+	if from.MemoryQoS.High == 0 || to.MemoryQoS.High != 0 && from.MemoryQoS.High > to.MemoryQoS.High {
+		out.MemoryQoS.High = from.MemoryQoS.High
+	}
 	return out
 }
 
@@ -133,7 +149,8 @@ func same(a, b Limits) bool {
 	pages := maps.Equal(a.HugePages, b.HugePages)
 	a.HugePages, b.HugePages = nil, nil
 	return pages && a.CPUShares == b.CPUShares && a.CPUQuota == b.CPUQuota && a.CPUPeriod == b.CPUPeriod &&
-		a.Memory == b.Memory && a.PIDs == b.PIDs && a.LimitAllHugePages == b.LimitAllHugePages
+		a.Memory == b.Memory && a.PIDs == b.PIDs && a.LimitAllHugePages == b.LimitAllHugePages &&
+		a.MemoryQoS == b.MemoryQoS && a.SetMemoryQoS == b.SetMemoryQoS
 }
 
 func weight(shares int64) int64 { return pod.CPUWeight(shares) }

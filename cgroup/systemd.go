@@ -150,17 +150,30 @@ func (t *Tree) properties(l Limits) []dbus.Property {
 	} else if l.Memory > 0 {
 		props = append(props, property("MemoryLimit", uint64(l.Memory)))
 	}
+	if l.SetMemoryQoS && v2 {
+		props = append(props, property("MemoryMin", uint64(l.MemoryQoS.Min)), property("MemoryLow", uint64(l.MemoryQoS.Low)))
+		switch l.MemoryQoS.High {
+		case keepHigh:
+		case 0:
+			props = append(props, property("MemoryHigh", infinity))
+		default:
+			props = append(props, property("MemoryHigh", uint64(l.MemoryQoS.High)))
+		}
+	}
 	if l.PIDs > 0 {
 		props = append(props, property("TasksMax", uint64(l.PIDs)))
 	}
 	return props
 }
 
+// infinity is no limit, as a property.
+const infinity uint64 = 1<<64 - 1
+
 // quotaPerSecond returns microseconds per second, rounded up to 10 ms: systemd
 // has that granularity, but rounds down.
 func quotaPerSecond(quota, period int64) uint64 {
 	if quota < 0 {
-		return 1<<64 - 1 // infinity
+		return infinity
 	}
 	n := uint64(quota) * 1_000_000 / uint64(period)
 	return (n + 9_999) / 10_000 * 10_000

@@ -37,11 +37,11 @@ type Tree struct {
 	// limitsReported is what OnLimits was last told; guarded by parentsMu.
 	limitsReported string
 
-	weightMu sync.Mutex // held while the weight of the burstable class is written
+	totalsMu sync.Mutex // held while totals are written
 
-	mu                     sync.Mutex // guards what follows
-	pods                   map[pod.UID]podState
-	writtenBurstableShares int64 // shares last written; 0 if unknown
+	mu      sync.Mutex // guards what follows
+	pods    map[pod.UID]podState
+	written totals // last written
 }
 
 // podState is what this process has set on a pod's cgroup.
@@ -116,10 +116,10 @@ func (t *Tree) Remove(ctx context.Context, uid pod.UID) error {
 	}
 	t.mu.Lock()
 	delete(t.pods, uid)
-	used := t.writtenBurstableShares != 0
+	used := t.written.burstableShares != 0
 	t.mu.Unlock()
 	if used {
-		t.updateBurstableWeight(ctx)
+		t.updateTotals(ctx)
 	}
 	return errors.Join(errs...)
 }

@@ -118,6 +118,11 @@ type Config struct {
 	CPUQuotaPeriod time.Duration
 	// PodPIDsLimit is 0 for none.
 	PodPIDsLimit int64
+	// MemoryTieredReservation protects the memory that pods request (memoryReservationPolicy
+	// TieredReservation).
+	MemoryTieredReservation bool
+	// MemoryThrottlingFactor is greater than 0 and at most 1; 0 if none is given.
+	MemoryThrottlingFactor float64
 	// LimitedSwap lets Burstable containers have their share of the swap.
 	LimitedSwap bool
 	// SingleProcessOOMKill is nil for what the cgroup version has.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"podd/internal/instance"
 	"podd/internal/strictyaml"
@@ -472,5 +473,36 @@ func TestEventRecordQPSZeroIsNoLimit(t *testing.T) {
 	}
 	if c, err := load(t, head, "--event-qps=0"); err != nil || c.EventQPS != 0 {
 		t.Errorf("--event-qps=0: got %v, %v", c, err)
+	}
+}
+
+// TestMemoryQoSIsJudgedAsUpstreamDoes: pkg/kubelet/apis/config/validation.
+func TestMemoryQoSIsJudgedAsUpstreamDoes(t *testing.T) {
+	factor := func(f float64) *float64 { return &f }
+	for name, c := range map[string]struct {
+		policy kubeletv1beta1.MemoryReservationPolicy
+		factor *float64
+		on     bool
+		want   string
+	}{
+		"defaults":                     {"None", nil, true, ""},
+		"all":                          {"TieredReservation", factor(1), true, ""},
+		"off":                          {"None", nil, false, ""},
+		"the former default":           {"None", factor(0.9), false, ""},
+		"a factor without the gate":    {"None", factor(0.8), false, "memoryThrottlingFactor: must not be set"},
+		"a policy without the gate":    {"TieredReservation", nil, false, "requires the feature gate MemoryQoS"},
+		"zero":                         {"None", factor(0), true, "memoryThrottlingFactor: 0 is out of range"},
+		"above one":                    {"None", factor(1.1), true, "memoryThrottlingFactor: 1.1 is out of range"},
+		"a policy that does not exist": {"Tiered", nil, true, `memoryReservationPolicy: "Tiered" is not known: give None or TieredReservation`},
+	} {
+		check := checker{where: func(field string) Problem { return Problem{Field: field} }}
+		check.memoryQoS(&kubeletv1beta1.KubeletConfiguration{MemoryReservationPolicy: c.policy, MemoryThrottlingFactor: c.factor, FeatureGates: map[string]bool{"MemoryQoS": c.on}})
+		got := ""
+		for _, p := range check.problems {
+			got += p.String()
+		}
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
 	}
 }

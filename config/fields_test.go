@@ -59,7 +59,7 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"allowedUnsafeSysctls": `["net.core.somaxconn"]`, "cpuCFSQuota": `false`, "cpuCFSQuotaPeriod": `"7ms"`, "enforceNodeAllocatable": `["none"]`,
 		"evictionSoft": "{pid.available: \"7\"}\nevictionSoftGracePeriod: {pid.available: 7s}", "evictionSoftGracePeriod": "{pid.available: 7s}\nevictionSoft: {pid.available: \"7\"}",
 		"evictionMinimumReclaim": `{"nodefs.available": "7Mi"}`, "evictionMaxPodGracePeriod": `7`, "evictionPressureTransitionPeriod": `"7m"`, "kernelMemcgNotification": `true`,
-		"evictionHard": `{"memory.available": "7Mi"}`, "featureGates": `{PodsAPI: false}`, "defaultPodSysctls": "{net.ipv4.tcp_keepalive_time: \"7\"}\nfeatureGates: {DefaultPodSysctls: true}", "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
+		"evictionHard": `{"memory.available": "7Mi"}`, "featureGates": `{PodsAPI: false}`, "defaultPodSysctls": "{net.ipv4.tcp_keepalive_time: \"7\"}\nfeatureGates: {DefaultPodSysctls: true}", "kubeReserved": `{"cpu": "7m"}`, "maxPods": `7`, "memoryReservationPolicy": `TieredReservation`, "memoryThrottlingFactor": `0.7`, "memorySwap.swapBehavior": `"LimitedSwap"`,
 		"mergeDefaultEvictionSettings": `true`, "podPidsLimit": `7`, "podsPerCore": `7`, "singleProcessOOMKill": `true`, "systemCgroups": "/system\ncgroupRoot: /", "systemReserved": `{"memory": "7Mi"}`,
 		"authentication.anonymous.enabled": `true`, "authentication.webhook.cacheTTL": `7s`, "authentication.webhook.enabled": `false`,
 		"authentication.x509.clientCAFile": `"/x"`, "authorization.mode": `AlwaysAllow`, "authorization.webhook.cacheAuthorizedTTL": `7s`,

@@ -38,6 +38,7 @@ func setResourceDefaults(kc *kubeletv1beta1.KubeletConfiguration) {
 		kc.EnforceNodeAllocatable = []string{enforcePods}
 	}
 	defaultValue(&kc.MemorySwap.SwapBehavior, noSwap)
+	defaultValue(&kc.MemoryReservationPolicy, kubeletv1beta1.NoneMemoryReservationPolicy)
 	defaultValue(&kc.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
 	setEvictionHard(kc)
 }
@@ -70,6 +71,7 @@ func (c *checker) resources(kc *kubeletv1beta1.KubeletConfiguration) {
 	if s := kc.MemorySwap.SwapBehavior; s != noSwap && s != limitedSwap {
 		c.fail("memorySwap.swapBehavior", "%q is not known: give NoSwap or LimitedSwap", s)
 	}
+	c.memoryQoS(kc)
 	for i, word := range kc.EnforceNodeAllocatable {
 		if word == enforceNone && len(kc.EnforceNodeAllocatable) > 1 {
 			c.fail("enforceNodeAllocatable", "none cannot be combined with others: give none alone, or leave it out")
@@ -154,6 +156,7 @@ func (c *Config) fillResources(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.CPUQuota, c.CPUQuotaPeriod = *kc.CPUCFSQuota, kc.CPUCFSQuotaPeriod.Duration
 	c.PodPIDsLimit = max(*kc.PodPidsLimit, 0)
 	c.LimitedSwap = kc.MemorySwap.SwapBehavior == limitedSwap
+	c.fillMemoryQoS(kc)
 	c.SingleProcessOOMKill = kc.SingleProcessOOMKill
 	c.MaxPods, c.PodsPerCore = int(kc.MaxPods), int(kc.PodsPerCore)
 	c.Eviction.Thresholds, _ = threshold.Parse(evictionSettings(kc)) // was checked

@@ -13,12 +13,12 @@ import (
 	"podd/internal/pod"
 )
 
-// UpdateContainer sets a container's resources to those in the pod's spec, the same that
-// CreateContainer would send. They apply to a running container at once, and to a created
+// UpdateContainer sets a container's resources to those in the pod's spec, with the effect that
+// those of CreateContainer would have. They apply to a running container at once, and to a created
 // one at its start. The next Observe queries them again.
 func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
 	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: id, Linux: spec.Resources(c.spec, p, ctr),
+		ContainerId: id, Linux: spec.UpdatedResources(c.spec, p, ctr),
 	})
 	// Also after an error, because it is unknown how far the runtime got.
 	c.invalidateMemo(p.UID)

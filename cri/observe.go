@@ -280,6 +280,7 @@ func fromContainerStatus(sandbox string, st *runtimeapi.ContainerStatus) pod.Con
 	if r := st.GetResources().GetLinux(); r != nil {
 		out.Resources = &pod.ContainerResources{
 			CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, MemoryLimitInBytes: r.MemoryLimitInBytes,
+			MemoryQoS: spec.MemoryQoS(r),
 		}
 	}
 	if out.State != pod.ContainerCreated && st.StartedAt > 0 {

@@ -15,6 +15,7 @@ import (
 	"podd/cgroup"
 	"podd/config"
 	"podd/cri"
+	"podd/internal/features"
 	"podd/internal/pod"
 	"podd/internal/wake"
 	"podd/volumes"
@@ -23,7 +24,7 @@ import (
 // cgroupTree returns podd's part of the cgroup hierarchies for a driver.
 func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
 	return cgroup.NewTree(n.cgroupFacts, driver, cgroupRoot(n.cfg), cgroup.Settings{
-		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.CgroupLimits, OnLimits: n.recordLimits, Log: n.log,
+		NoCPUQuota: !n.cfg.CPUQuota, CPUPeriod: n.cfg.CPUQuotaPeriod, PodPIDs: n.cfg.PodPIDsLimit, Pods: n.resources.CgroupLimits, OnLimits: n.recordLimits, MemoryQoS: n.memoryQoS(), Log: n.log,
 	})
 }
 
@@ -46,6 +47,17 @@ func (n *Node) recordStart() {
 	if n.resources.Swap > 0 && !volumes.NoswapSupported() {
 		n.recorder.NodeEvent(v1.EventTypeWarning, "PossibleMemoryBackedVolumesOnDisk",
 			"The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.")
+	}
+}
+
+// memoryQoS returns the rules by which memory is protected and throttled; none on cgroup v1.
+func (n *Node) memoryQoS() pod.MemoryQoSRules {
+	if n.cgroupFacts.Version != cgroup.V2 || !n.cfg.Features.Enabled(features.MemoryQoS) {
+		return pod.MemoryQoSRules{}
+	}
+	reserved := n.cfg.Reserved[v1.ResourceMemory]
+	return pod.MemoryQoSRules{
+		Tiered: n.cfg.MemoryTieredReservation, ThrottlingFactor: n.cfg.MemoryThrottlingFactor, Allocatable: max(0, n.resources.Memory-reserved.Value()),
 	}
 }
 
@@ -96,6 +108,21 @@ func nodeMetrics(reg prometheus.Registerer, v cgroup.Version) *prometheus.GaugeV
 // needsRuntimeConfig is the first version whose kubelet does not fall back to the configured
 // cgroup driver (cmd/kubelet/app).
 const needsRuntimeConfig = "1.38.0"
+
+// memoryReservations registers the kubelet's gauges of protected memory.
+func memoryReservations(reg prometheus.Registerer, tree *cgroup.Tree) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_memory_qos_node_memory_min_bytes", Help: "Memory in bytes that Guaranteed pods request and memory.min protects (cgroup v2).",
+	}, func() float64 {
+		guaranteed, _ := tree.MemoryReservations()
+		return float64(guaranteed)
+	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_memory_qos_node_memory_low_bytes", Help: "Memory in bytes that Burstable pods request and memory.low protects (cgroup v2).",
+	}, func() float64 {
+		_, burstable := tree.MemoryReservations()
+		return float64(burstable)
+	}))
+}
 
 // timed records how long an operation has taken since begin.
 func (c podCgroups) timed(operation string, begin time.Time) {
@@ -183,6 +210,9 @@ func (c podCgroups) MemoryUsage(p *v1.Pod, containerID string) (int64, error) {
 // warnUnenforceableLimits warns about limits in the configuration that this kernel cannot
 // enforce.
 func (n *Node) warnUnenforceableLimits() {
+	if n.cgroupFacts.Version != cgroup.V2 && (n.cfg.MemoryTieredReservation || n.cfg.MemoryThrottlingFactor > 0) {
+		n.log.Warn("memoryReservationPolicy and memoryThrottlingFactor have no effect: they need cgroup v2", "cgroups", n.cgroupFacts.Version.String())
+	}
 	for controller, asked := range map[string]bool{"pids": n.cfg.PodPIDsLimit > 0, "cpu": true, "memory": true} {
 		if _, ok := n.cgroupFacts.Controllers[controller]; asked && !ok {
 			n.log.Warn("cgroup controller is missing or not delegated: pods are not limited by it", "controller", controller)

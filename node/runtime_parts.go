@@ -19,6 +19,7 @@ import (
 	"podd/hooks"
 	"podd/images"
 	"podd/images/archive"
+	"podd/internal/features"
 	"podd/internal/wake"
 	"podd/plugins/csi"
 	"podd/plugins/devices"
@@ -97,6 +98,9 @@ type serverRuntime struct{ *runtimeParts }
 func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	p := &runtimeParts{Node: n, facts: facts, imported: wake.New(), callFailed: wake.New()}
 	p.cgroups = n.cgroupTree(facts.CgroupDriver)
+	if n.cfg.Features.Enabled(features.MemoryQoS) {
+		memoryReservations(n.registry, p.cgroups)
+	}
 	p.oom = cgroup.NewOOMDetector(p.cgroups.OOMKills, n.log)
 	options := n.specOptions(facts)
 	p.client = cri.NewClient(n.conn, options)
@@ -160,7 +164,7 @@ func (n *Node) specOptions(facts Facts) spec.Options {
 		Instance: n.instance.id, InstanceFile: n.instance.file, Dirs: n.dirs(),
 		CgroupV2: n.cgroupFacts.Version == cgroup.V2, MemoryCapacity: n.resources.Memory,
 		NoCPUCFSQuota: !cfg.CPUQuota, CPUCFSQuotaPeriod: cfg.CPUQuotaPeriod, SingleProcessOOMKill: cfg.SingleProcessOOMKill,
-		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap, DefaultSysctls: cfg.DefaultPodSysctls,
+		LimitedSwap: cfg.LimitedSwap, SwapCapacity: n.resources.Swap, MemoryQoS: n.memoryQoS(), DefaultSysctls: cfg.DefaultPodSysctls,
 		AllowNegativeOOMScore: bundle.MayLowerOOMScore(), SeccompDefault: cfg.SeccompDefault, PauseProfile: facts.PauseProfile,
 	}.WithDefaults()
 }
@@ -197,7 +201,7 @@ func (n *runtimeParts) newAgentParts() agent.Parts {
 		Observer: observer{n.client, n.oom}, Inputs: inputs{n.newEnvResolver(), n.cfg.Features}, Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, ResourceClaims: n.resourceClaims, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
-		HostIP: n.hostIP, NodeIPs: n.addresses.Current(), MissingFeatures: missingFeatures(n.options.Version.Kubernetes, n.declaredFeatures()),
+		HostIP: n.hostIP, NodeIPs: n.addresses.Current(), MissingFeatures: missingFeatures(n.options.Version.Kubernetes, n.declaredFeatures()), MemoryQoS: n.memoryQoS(),
 	}
 }
 

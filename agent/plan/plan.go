@@ -45,6 +45,8 @@ type Input struct {
 	AdmitResizeAt time.Time
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
+	// MemoryQoS are the node's rules, for containers that an earlier podd created.
+	MemoryQoS pod.MemoryQoSRules
 	// Policy is the node's back-off policy for restarts.
 	Policy backoff.Policy
 	// Now has a monotonic reading, so waits do not depend on the wall clock (except in

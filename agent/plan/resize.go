@@ -25,6 +25,9 @@ type Actuated struct {
 	// ID is the container's; empty for the pod as a whole.
 	ID string
 	Bounds
+	// StaleMemoryQoS says that the container still has the MemoryQoS of another
+	// configuration of the node. An update in place replaces it.
+	StaleMemoryQoS bool
 }
 
 // Resized returns the memory after a container was created with, or resized to, its
@@ -77,9 +80,10 @@ func (s *Step) resize(in *Input, current *pod.Sandbox) {
 		if c == nil || s.stopping(c.ID) {
 			continue
 		}
-		actuated, want := s.Memory.Actuated[spec.Name].Bounds, bounds(p, spec)
+		last, want := s.Memory.Actuated[spec.Name], bounds(p, spec)
+		actuated := last.Bounds
 		switch {
-		case actuated == want:
+		case actuated == want && !last.StaleMemoryQoS:
 		case k != pod.InitContainer && restartsFor(spec, actuated, want):
 			s.stopToResize(in, spec, c)
 		case want.CPULimit < actuated.CPULimit || want.MemoryLimit < actuated.MemoryLimit:
@@ -211,6 +215,8 @@ func (s *Step) adopt(in *Input, current *pod.Sandbox) {
 			actuated := maps.Clone(s.Memory.Actuated)
 			actuated[spec.Name] = Actuated{ID: c.ID} // to be told once what it has
 			s.Memory.Actuated = actuated
+		} else if c.Resources != nil && c.Resources.MemoryQoS != in.MemoryQoS.OfContainer(before, had) {
+			s.Memory.Actuated = with(s.Memory.Actuated, spec.Name, Actuated{ID: c.ID, Bounds: bounds(before, had), StaleMemoryQoS: true})
 		}
 	}
 }

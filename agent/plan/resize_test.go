@@ -265,3 +265,32 @@ func TestAContainerOfAnEarlierPoddIsBroughtToWhatIsGrantedNow(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAdoptedContainerGetsTheNodesMemoryQoS in place, once, and also where a change of its
+// memory would restart it.
+func TestAnAdoptedContainerGetsTheNodesMemoryQoS(t *testing.T) {
+	p := aPod(containers("web"), with("web", has("100m/200m", "1Mi/10Mi"), restartFor("memory")))
+	for name, c := range map[string]struct {
+		rules  pod.MemoryQoSRules
+		has    pod.MemoryQoS
+		resize bool
+	}{
+		"inert":        {pod.MemoryQoSRules{}, pod.MemoryQoS{}, false},
+		"as it is":     {pod.MemoryQoSRules{Tiered: true}, pod.MemoryQoS{Low: 1 << 20}, false},
+		"switched on":  {pod.MemoryQoSRules{Tiered: true}, pod.MemoryQoS{}, true},
+		"switched off": {pod.MemoryQoSRules{}, pod.MemoryQoS{Low: 1 << 20, High: 2 << 20}, true},
+	} {
+		container := ctr("web", "running", 0, 0)
+		container.Resources = &pod.ContainerResources{MemoryQoS: c.has}
+		in := input(p, observed(ready(0), container))
+		in.MemoryQoS = c.rules
+		step := plan.Next(in)
+		if got := len(step.Resize) == 1 && step.Resize[0].ID == container.ID; got != c.resize || len(step.Stop) > 0 {
+			t.Errorf("%s: got resizes %+v and stops %+v, want an update: %v", name, step.Resize, step.Stop, c.resize)
+		}
+		in.Memory = step.Memory.Resized(container.ID, p, &p.Spec.Containers[0])
+		if step := plan.Next(in); len(step.Resize) > 0 {
+			t.Errorf("%s: again: got %+v", name, step.Resize)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"podd/internal/hugepage"
+	"podd/internal/pod"
 	"podd/podfs"
 )
 
@@ -49,6 +50,8 @@ type Options struct {
 	// in bytes (memorySwap.swapBehavior); otherwise nobody gets any.
 	LimitedSwap  bool
 	SwapCapacity int64
+	// MemoryQoS protects and throttles the memory of containers; it counts on cgroup v2 only.
+	MemoryQoS pod.MemoryQoSRules
 	// AllowNegativeOOMScore says that podd and the runtime may lower
 	// oom_score_adj (CAP_SYS_RESOURCE). Without it no score is below 0.
 	AllowNegativeOOMScore bool

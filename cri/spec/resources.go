@@ -23,7 +23,7 @@ const (
 	nodeCritical = "system-node-critical"
 )
 
-// Resources returns a container's resources for the runtime.
+// Resources returns the resources for the runtime with which a container is created.
 func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	cpuLimit := podLevelLimit(p, c, v1.ResourceCPU)
 	request, hasRequest := c.Resources.Requests[v1.ResourceCPU]
@@ -39,7 +39,63 @@ func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 	} else {
 		forbidSwap(o, r)
 	}
+	if o.CgroupV2 {
+		setMemoryQoS(r, o.MemoryQoS.OfContainer(p, c))
+	}
 	return r
+}
+
+// UpdatedResources returns those of an existing container. What its creation leaves to the
+// kernel's defaults is named here, since the container may have something else.
+func UpdatedResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	r := Resources(o, p, c)
+	if !o.CgroupV2 {
+		return r
+	}
+	for name, value := range noMemoryQoS {
+		if _, ok := r.Unified[name]; !ok {
+			unify(r, name, value)
+		}
+	}
+	return r
+}
+
+// noMemoryQoS is what a new cgroup has.
+var noMemoryQoS = map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"}
+
+func setMemoryQoS(r *runtimeapi.LinuxContainerResources, q pod.MemoryQoS) {
+	set := func(name string, bytes int64) {
+		if bytes > 0 {
+			unify(r, name, strconv.FormatInt(bytes, 10))
+		}
+	}
+	set("memory.min", q.Min)
+	set("memory.low", q.Low)
+	set("memory.high", q.High)
+}
+
+// MemoryQoS reads what Resources and UpdatedResources write. A value that podd does not
+// write counts as none.
+func MemoryQoS(r *runtimeapi.LinuxContainerResources) pod.MemoryQoS {
+	if len(r.GetUnified()) == 0 {
+		return pod.MemoryQoS{}
+	}
+	bytes := func(name string) int64 {
+		n, err := strconv.ParseInt(r.Unified[name], 10, 64)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	return pod.MemoryQoS{Min: bytes("memory.min"), Low: bytes("memory.low"), High: bytes("memory.high")}
+}
+
+// unify sets a file of cgroup v2.
+func unify(r *runtimeapi.LinuxContainerResources, name, value string) {
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	r.Unified[name] = value
 }
 
 // linuxResources returns the settings that containers and sandboxes have in common; CPU is in
@@ -66,10 +122,7 @@ func forbidSwap(o Options, r *runtimeapi.LinuxContainerResources) {
 	case !o.CgroupV2:
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
 	default:
-		if r.Unified == nil {
-			r.Unified = map[string]string{}
-		}
-		r.Unified["memory.swap.max"] = "0"
+		unify(r, "memory.swap.max", "0")
 	}
 }
 
@@ -92,10 +145,7 @@ func (o Options) limitSwap(r *runtimeapi.LinuxContainerResources, request int64)
 	if o.MemoryCapacity > 0 && request <= o.MemoryCapacity {
 		share = int64(float64(request) / float64(o.MemoryCapacity) * float64(o.SwapCapacity))
 	}
-	if r.Unified == nil {
-		r.Unified = map[string]string{}
-	}
-	r.Unified["memory.swap.max"] = strconv.FormatInt(share, 10)
+	unify(r, "memory.swap.max", strconv.FormatInt(share, 10))
 }
 
 // overheadResources returns the resources of the sandbox itself (spec.overhead); requests

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -206,6 +207,40 @@ func TestTheResourcesOfAPodAreSentWithoutItsOverhead(t *testing.T) {
 		memory := p.Spec.Overhead[v1.ResourceMemory]
 		if got != tt.want || overhead.GetMemoryLimitInBytes() != memory.Value() {
 			t.Errorf("%s: got %+v and an overhead of %d, want %+v", name, got, overhead.GetMemoryLimitInBytes(), tt.want)
+		}
+	}
+}
+
+// TestMemoryQoS: a new container gets what differs from the kernel's defaults; an update also
+// resets what the container may still have.
+func TestMemoryQoS(t *testing.T) {
+	no, yes := false, true
+	o := Options{CgroupV2: true, SwapControl: &no, SingleProcessOOMKill: &yes, MemoryQoS: pod.MemoryQoSRules{Tiered: true, ThrottlingFactor: 0.5}}.WithDefaults()
+	p := withResources(quantities("", "1Gi"), quantities("", "2Gi"))
+	off := o
+	off.MemoryQoS = pod.MemoryQoSRules{}
+	v1 := o
+	v1.CgroupV2 = false
+	for name, c := range map[string]struct {
+		o                Options
+		created, updated map[string]string
+	}{
+		"on":  {o, map[string]string{"memory.low": "1073741824", "memory.high": "1610612736"}, map[string]string{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736"}},
+		"off": {off, nil, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"}},
+		"v1":  {v1, nil, nil},
+	} {
+		created, updated := Resources(c.o, p, &p.Spec.Containers[0]), UpdatedResources(c.o, p, &p.Spec.Containers[0])
+		if !maps.Equal(created.Unified, c.created) || !maps.Equal(updated.Unified, c.updated) {
+			t.Errorf("%s: got %v at creation and %v at an update, want %v and %v", name, created.Unified, updated.Unified, c.created, c.updated)
+		}
+		want := pod.MemoryQoS{}
+		if c.o.CgroupV2 {
+			want = c.o.MemoryQoS.OfContainer(p, &p.Spec.Containers[0])
+		}
+		for _, r := range []*runtimeapi.LinuxContainerResources{created, updated} {
+			if got := MemoryQoS(r); got != want {
+				t.Errorf("%s: read back: got %+v, want %+v", name, got, want)
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 	GRPCContainerProbeTLS        Gate = "GRPCContainerProbeTLS"
 	H2CContainerProbe            Gate = "H2CContainerProbe"
 	KubeletAllocatedPodsEndpoint Gate = "KubeletAllocatedPodsEndpoint"
+	MemoryQoS                    Gate = "MemoryQoS"
 	VolumeBindMountOptions       Gate = "VolumeBindMountOptions"
 )
 
@@ -26,7 +27,7 @@ const (
 // the release makes no difference here: podd always does, or never does, what it is about.
 var had = []Gate{
 	AtomicWriteVolumeUserFields, DRAOptionalNodeOperations, DefaultPodSysctls, EmptyDirVolumeMode, GRPCContainerProbeTLS, H2CContainerProbe,
-	KubeletAllocatedPodsEndpoint,
+	KubeletAllocatedPodsEndpoint, MemoryQoS,
 }
 
 // Gates that stand for all of a stage that are not given themselves.

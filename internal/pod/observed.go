@@ -201,6 +201,8 @@ type ContainerResources struct {
 	CPUQuota           int64 // microseconds per period
 	CPUPeriod          int64 // microseconds
 	MemoryLimitInBytes int64
+	// MemoryQoS is of cgroup v2.
+	MemoryQoS MemoryQoS
 }
 
 // User is the identity of a container's first process.

@@ -46,6 +46,8 @@ var checksLimits = []string{
 	"huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused",
 	"restart-of-podd-sees-more-huge-pages",
 	"systemd-forgets-the-slices-of-pods-that-ended",
+	"memory-that-pods-request-is-protected-up-to-the-root",
+	"memory-is-no-longer-protected-once-that-is-switched-off",
 	"project-quota-measures-an-emptydir",
 	"uninstall-leaves-nothing-running",
 }
@@ -134,6 +136,18 @@ func TestVMVolumes(t *testing.T) {
 	}
 	first := []string{"machine-has-systemd-and-cgroup-v2", "install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts"}
 	test(t, "volumes", "", append(first, checksVolumes...))
+}
+
+// TestVMMemory has those of MemoryQoS alone, for who changes it; the machine of TestVMLimits
+// has them, too.
+func TestVMMemory(t *testing.T) {
+	if os.Getenv("PODD_TEST_VM") != "memory" {
+		t.Skip("PODD_TEST_VM=memory go test -run TestVMMemory ./test/vm")
+	}
+	test(t, "memory", "", []string{
+		"machine-has-systemd-and-cgroup-v2", "install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts", "manifest-dropped-into-the-directory-runs",
+		"memory-that-pods-request-is-protected-up-to-the-root", "memory-is-no-longer-protected-once-that-is-switched-off",
+	})
 }
 
 // TestVMClock has those of a clock that is set alone, for who changes what goes by it; the

@@ -117,6 +117,32 @@ func TestPodCgroupsAreUpstreams(t *testing.T) {
 	}
 }
 
+// TestMemoryQoSOfPodsIsUpstreams compares what both write to a pod's cgroup of v2.
+func TestMemoryQoSOfPodsIsUpstreams(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	const factor = 0.7
+	set := 0
+	for range rounds {
+		p := randomPod(r)
+		got := cgroup.PodLimits(cgroup.Settings{MemoryQoS: pod.MemoryQoSRules{Tiered: true, ThrottlingFactor: factor}}, p).MemoryQoS
+		want := cm.ResourceConfigForPod(p, true, 100000, true, kubeletconfig.TieredReservationMemoryReservationPolicy)
+		cm.ApplyPodLevelMemoryHigh(p, want, factor)
+		set += len(want.Unified)
+		for name, bytes := range map[string]int64{"memory.min": got.Min, "memory.low": got.Low, "memory.high": got.High} {
+			text := want.Unified[name]
+			if text == "" {
+				text = "0" // or max
+			}
+			if text != fmt.Sprint(bytes) {
+				t.Fatalf("%s: got %d, want %s for %+v", name, bytes, text, p.Spec)
+			}
+		}
+	}
+	if set < rounds {
+		t.Errorf("only %d settings were compared", set)
+	}
+}
+
 func TestWeightsAndQuotasAreUpstreams(t *testing.T) {
 	for milli := int64(0); milli < 300000; milli += 1 + milli/50 {
 		if got, want := pod.CPUShares(milli), int64(cm.MilliCPUToShares(milli)); got != want {

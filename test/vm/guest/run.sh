@@ -103,6 +103,8 @@ answers() { curl -fsS -m 10 "http://$(address web):8080/" | grep -q 'It runs'; }
 # shellcheck source=/dev/null
 . /payload/limits.sh
 # shellcheck source=/dev/null
+. /payload/memory.sh
+# shellcheck source=/dev/null
 . /payload/life.sh
 # shellcheck source=/dev/null
 . /payload/hugepages.sh
@@ -293,6 +295,7 @@ boot_limits() {
 	check huge-pages-of-a-pod-that-ended-go-to-one-that-was-refused huge_freed
 	check restart-of-podd-sees-more-huge-pages huge_more
 	check systemd-forgets-the-slices-of-pods-that-ended slices_gone
+	memory_checks
 	quotas
 	check uninstall-leaves-nothing-running uninstall
 	echo "done"
