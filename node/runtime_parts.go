@@ -20,6 +20,7 @@ import (
 	"podd/images"
 	"podd/images/archive"
 	"podd/internal/features"
+	"podd/internal/selinux"
 	"podd/internal/wake"
 	"podd/plugins/csi"
 	"podd/plugins/devices"
@@ -113,8 +114,9 @@ func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	if err := p.newPlugins(); err != nil {
 		return nil, err
 	}
+	labels := selinux.Find()
 	if p.csi, err = csi.New(csi.Config{
-		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: csiWaker{p}, Events: n.recorder, Cluster: n.cluster.storage, Plugins: p.plugins, Log: n.log, Metrics: n.registry,
+		RootDir: n.cfg.RootDir, NodeName: n.cfg.NodeName, Objects: n.objects, Waker: csiWaker{p}, Events: n.recorder, Cluster: n.cluster.storage, Plugins: p.plugins, SELinux: labels, Log: n.log, Metrics: n.registry,
 	}); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
 		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.cluster.tokens, TrustBundles: n.cluster.trustBundles, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
-		CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake, Features: n.cfg.Features,
+		SELinux: labels, CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake, Features: n.cfg.Features,
 	}, n.log, n.registry); err != nil {
 		return nil, err
 	}

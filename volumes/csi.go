@@ -27,6 +27,8 @@ type CSI interface {
 	// Adopt says that an earlier podd may have set up this volume of a running pod. It is
 	// called again when facts that it lacked may have become known. It must not block.
 	Adopt(v pod.CSIVolume)
+	// Labelled says that SetUp has mounted the volume with the SELinux label of its pod.
+	Labelled(v pod.CSIVolume) bool
 	// TearDown makes the driver unpublish the volume of a directory, as
 	// kind.externalUnmount does.
 	TearDown(ctx context.Context, dir string) error
@@ -44,6 +46,7 @@ func csiVolumes(c CSI) kind {
 		handles:         func(s *v1.VolumeSource) bool { return s.CSI != nil },
 		handlesPV:       func(s *v1.PersistentVolumeSource) bool { return s.CSI != nil },
 		path:            func(t target) string { return c.Path(csiVolumeOf(t)) },
+		labelled:        func(t target) bool { return c.Labelled(csiVolumeOf(t)) },
 		driver:          csiVolume{c},
 		externalUnmount: c.TearDown,
 		stats:           c.Stats,
@@ -52,7 +55,7 @@ func csiVolumes(c CSI) kind {
 
 // csiVolumeOf converts a target for package csi.
 func csiVolumeOf(t target) pod.CSIVolume {
-	v := pod.CSIVolume{Pod: t.pod, Name: t.volume.Name, Dir: t.dir, Inline: t.volume.CSI, ReadOnly: t.readOnly()}
+	v := pod.CSIVolume{Pod: t.pod, Name: t.volume.Name, PodVolume: t.volume.Name, Dir: t.dir, Inline: t.volume.CSI, ReadOnly: t.readOnly()}
 	if t.bound != nil {
 		v.Name, v.Persistent = t.bound.Volume.Name, t.bound.Volume
 		if t.bound.Cluster {
@@ -168,6 +171,8 @@ func (noCSI) SetUp(_ context.Context, v pod.CSIVolume) (bool, error) {
 func (noCSI) Path(v pod.CSIVolume) string { return filepath.Join(v.Dir, "mount") }
 
 func (noCSI) Adopt(pod.CSIVolume) {}
+
+func (noCSI) Labelled(pod.CSIVolume) bool { return false }
 
 func (noCSI) Stats(context.Context, string) (pod.VolumeStats, error) {
 	return pod.VolumeStats{}, errors.New("no CSI drivers are registered")

@@ -19,6 +19,8 @@ import (
 // fakeCSI is a driver that mounts a tmpfs.
 type fakeCSI struct {
 	podOwns bool
+	// labelled is the volume that it has mounted with the pod's label.
+	labelled string
 
 	mu       sync.Mutex
 	away     bool
@@ -56,6 +58,8 @@ func (f *fakeCSI) SetUp(_ context.Context, v pod.CSIVolume) (bool, error) {
 }
 
 func (*fakeCSI) Path(v pod.CSIVolume) string { return filepath.Join(v.Dir, "mount") }
+
+func (f *fakeCSI) Labelled(v pod.CSIVolume) bool { return f.labelled == v.PodVolume }
 
 func (f *fakeCSI) Adopt(v pod.CSIVolume) {
 	f.mu.Lock()

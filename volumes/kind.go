@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/features"
@@ -14,7 +15,7 @@ import (
 // kinds lists the volume kinds that podd supports. To add one, add a line here and a
 // file with its kind value and its driver.
 func kinds(o Options) []kind {
-	memory := &tmpfs{}
+	memory := &tmpfs{labels: o.SELinux, mountCall: unix.Mount}
 	return []kind{
 		emptyDirs(o, memory),
 		hostPaths(),
@@ -38,6 +39,9 @@ type kind struct {
 	// managed says that the volume is managed by podd: the runtime may relabel its
 	// content for the containers (SELinux), if it is not mounted read-only.
 	managed bool
+	// labelled says that a volume that was set up is mounted with the SELinux label of its
+	// pod: the runtime then need not relabel its content. nil means never.
+	labelled func(target) bool
 	// live says that the content follows objects or the pod while it runs. Only podd
 	// writes to it: containers get it read-only. If an update fails, the last content
 	// stays.

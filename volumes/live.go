@@ -120,7 +120,7 @@ func (l *liveDriver) setUp(ctx context.Context, t target) error {
 		return err
 	}
 	if l.memory != nil {
-		if err := l.memory.mount(t.dir, tmpfsOptions{size: liveTmpfsBytes, group: fsGroup(t.pod)}); err != nil {
+		if err := l.memory.mount(t.dir, tmpfsOptions{size: liveTmpfsBytes, group: fsGroup(t.pod), label: l.memory.labelOf(t)}); err != nil {
 			return err
 		}
 	}
@@ -180,8 +180,12 @@ func (l *liveDriver) isSetUp(t target) bool {
 
 // liveKind returns a kind of live volumes.
 func liveKind(plugin string, handles func(*v1.VolumeSource) bool, l *liveDriver) kind {
-	return kind{
+	k := kind{
 		plugin: plugin, managed: true, live: true, handles: handles, driver: l, isSetUp: l.isSetUp,
 		path: func(t target) string { return t.dir },
 	}
+	if l.memory != nil {
+		k.labelled = func(t target) bool { return l.memory.labelOf(t) != "" }
+	}
+	return k
 }

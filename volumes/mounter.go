@@ -16,6 +16,7 @@ import (
 	"podd/internal/features"
 	"podd/internal/keylock"
 	"podd/internal/pod"
+	"podd/internal/selinux"
 	"podd/internal/slots"
 	"podd/internal/wake"
 	"podd/podfs"
@@ -40,6 +41,8 @@ type Options struct {
 	TrustBundles TrustBundles
 	// Features are the feature gates: those of emptyDir.mode, and of owners of files.
 	Features features.Set
+	// SELinux are the node's labels; nil on a node without SELinux.
+	SELinux *selinux.Labels
 	// CSI sets up CSI volumes; nil if no driver can register.
 	CSI CSI
 	// Claims resolves claims to PersistentVolumes; nil for none.

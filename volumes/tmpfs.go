@@ -7,12 +7,29 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"podd/internal/selinux"
 )
 
 // tmpfs mounts tmpfs file systems, with noswap where the kernel supports it.
 type tmpfs struct {
 	// noswapUnsupported is set once the kernel (before 6.4) has rejected noswap.
 	noswapUnsupported atomic.Bool
+	// labels are the node's; nil without SELinux.
+	labels *selinux.Labels
+	// mountCall is mount(2), except in tests.
+	mountCall func(source, target, kind string, flags uintptr, data string) error
+}
+
+// labelOf returns the SELinux label with which a live volume is mounted: podd's own files in
+// it then have that label, too, from their creation on. Where the pod's containers do not
+// agree on one, it is "", and the runtime relabels.
+func (m *tmpfs) labelOf(t target) string {
+	label, err := m.labels.OfVolume(t.pod, t.volume.Name)
+	if err != nil {
+		return ""
+	}
+	return label
 }
 
 // tmpfsOptions are those of a mount.
@@ -20,6 +37,7 @@ type tmpfsOptions struct {
 	size  int64   // bytes
 	group *int64  // the volume's, or nil
 	mode  *uint32 // nil for the kernel's default 1777, as with the kubelet
+	label string  // the SELinux label of all its files; "" for none
 }
 
 // mount mounts a tmpfs at dir, unless there is one already. Its root is setgid if the volume
@@ -35,14 +53,20 @@ func (m *tmpfs) mount(dir string, o tmpfsOptions) error {
 	if o.group != nil || o.mode != nil {
 		options += fmt.Sprintf(",mode=%o", rootMode(o.mode, 0o1777, o.group))
 	}
-	if !m.noswapUnsupported.Load() {
-		err := unix.Mount("tmpfs", dir, "tmpfs", 0, options+",noswap")
-		if !errors.Is(err, unix.EINVAL) {
+	if o.label != "" {
+		options += "," + selinux.MountOption(o.label)
+	}
+	noswap := !m.noswapUnsupported.Load()
+	if noswap {
+		if err := m.mountCall("tmpfs", dir, "tmpfs", 0, options+",noswap"); !errors.Is(err, unix.EINVAL) {
 			return wrapMountError("tmpfs", dir, err)
 		}
+	}
+	err := m.mountCall("tmpfs", dir, "tmpfs", 0, options)
+	if noswap && err == nil { // otherwise it was another option, such as an unknown label
 		m.noswapUnsupported.Store(true)
 	}
-	return wrapMountError("tmpfs", dir, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
+	return wrapMountError("tmpfs", dir, err)
 }
 
 // NoswapSupported says whether the kernel keeps tmpfs out of swap: it does since 6.4. It asks

@@ -8,6 +8,8 @@ type CSIVolume struct {
 	// Name is the name of the pod's volume for an inline volume, and the PersistentVolume's
 	// for a persistent one.
 	Name string
+	// PodVolume is the name of the pod's volume.
+	PodVolume string
 	// Dir is the volume's directory below the pod's.
 	Dir string
 	// One of the two is set.

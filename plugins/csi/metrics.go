@@ -7,10 +7,32 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics has upstream's metric.
-type metrics struct{ operations *prometheus.HistogramVec }
+// metrics has upstream's metrics.
+type metrics struct {
+	operations *prometheus.HistogramVec
+	selinux    selinuxMetrics // only on a node with SELinux
+}
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+// selinuxMetrics are gauges because upstream's are; they only grow.
+type selinuxMetrics struct{ containerErrors, podErrors, volumeErrors, admitted *prometheus.GaugeVec }
+
+func newSELinuxMetrics(reg prometheus.Registerer) selinuxMetrics {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "volume_manager_selinux_" + name, Help: help}, append(labels, "access_mode"))
+		if reg != nil {
+			reg.MustRegister(g)
+		}
+		return g
+	}
+	return selinuxMetrics{
+		containerErrors: gauge("container_errors_total", "Attempts to mount a volume for a pod whose seLinuxOptions make no SELinux label."),
+		podErrors:       gauge("pod_context_mismatch_errors_total", "Attempts to mount a volume for a pod whose containers use it with different SELinux labels."),
+		volumeErrors:    gauge("volume_context_mismatch_errors_total", "Attempts to mount a volume that another pod uses with another SELinux label.", "volume_plugin"),
+		admitted:        gauge("volumes_admitted_total", "Volumes mounted with an SELinux label.", "volume_plugin"),
+	}
+}
+
+func newMetrics(reg prometheus.Registerer, withSELinux bool) *metrics {
 	m := &metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "csi_operations_seconds",
 		Help:    "Container Storage Interface operation duration with gRPC error code status total",
@@ -18,6 +40,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})}
 	if reg != nil {
 		reg.MustRegister(m.operations)
+	}
+	if withSELinux {
+		m.selinux = newSELinuxMetrics(reg)
 	}
 	return m
 }

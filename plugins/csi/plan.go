@@ -54,6 +54,13 @@ type plan struct {
 	tokens           []storagev1.TokenRequest
 	tokensAreSecrets bool
 
+	// mountsLabel says that the driver mounts volumes with SELinux labels, label is the one
+	// that the pod needs, and labelError says why there is none. The volume gets
+	// record.SELinuxLabel.
+	mountsLabel bool
+	label       string
+	labelError  error
+
 	// These depend on the driver's capabilities.
 	stages, mountsGroup, expands, singleWriter bool
 }
@@ -101,6 +108,7 @@ func (v *Volumes) planBy(volume *pod.CSIVolume, csiDriver func(driver string) (*
 	} else {
 		p.configurePersistent(volume.Persistent)
 	}
+	p.configureSELinux(v.selinux, doc, volume)
 	return p, nil
 }
 
@@ -279,6 +287,9 @@ func (p *plan) recordUser(boot string) error {
 	p.State, p.Boot = stateIdle, boot
 	if old, err := readRecord(p.dir); err == nil {
 		p.State = old.State // it may be published, and must then be unpublished
+		if old.isMounted(boot) {
+			p.SELinuxLabel = old.SELinuxLabel
+		}
 	}
 	return p.write(p.dir)
 }

@@ -17,9 +17,15 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 		return nil
 	}
 	old, err := readRecord(p.stagingRecordDir)
-	if err == nil && old.State == stateDone && old.Boot == v.boot {
+	staged := err == nil && old.State == stateDone && old.Boot == v.boot
+	if staged && old.SELinuxLabel == p.SELinuxLabel {
 		p.Capacity = old.Capacity
 		return nil
+	}
+	if staged {
+		if err := v.unstageOtherLabel(ctx, s, old, p); err != nil {
+			return err
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -27,13 +33,13 @@ func (v *Volumes) stage(ctx context.Context, s *session, p *plan) error {
 	if err := os.MkdirAll(p.staging, 0o750); err != nil {
 		return err
 	}
-	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, Attached: p.Attached, State: stateBegun, Boot: v.boot}
+	r := &record{SpecVolID: p.SpecVolID, VolumeHandle: p.VolumeHandle, DriverName: p.driver, VolumeLifecycleMode: p.VolumeLifecycleMode, Block: p.Block, Attached: p.Attached, State: stateBegun, Boot: v.boot, SELinuxLabel: p.SELinuxLabel}
 	if err := r.write(p.stagingRecordDir); err != nil {
 		return err
 	}
 	v.markInUse(r, p.stagingRecordDir)
 	_, err = call(ctx, s, s.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
-		VolumeId: p.VolumeHandle, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.mountOptions, true),
+		VolumeId: p.VolumeHandle, StagingTargetPath: p.staging, VolumeCapability: p.capability(p.mountFlags(), true),
 		PublishContext: p.publishContext, Secrets: p.secrets[forStage], VolumeContext: p.context,
 	})
 	switch {
@@ -56,7 +62,7 @@ func (v *Volumes) publish(ctx context.Context, s *session, p *plan) error {
 		maps.Copy(volumeContext, p.podInfo)
 	}
 	request := &csipb.NodePublishVolumeRequest{
-		VolumeId: p.VolumeHandle, TargetPath: p.target, VolumeCapability: p.capability(p.mountOptions, true), Readonly: p.readOnly,
+		VolumeId: p.VolumeHandle, TargetPath: p.target, VolumeCapability: p.capability(p.mountFlags(), true), Readonly: p.readOnly,
 		PublishContext: p.publishContext, Secrets: p.secrets[forPublish], VolumeContext: volumeContext,
 	}
 	if p.stages {

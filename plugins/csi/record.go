@@ -34,6 +34,8 @@ type record struct {
 	Boot  string `json:"podd/boot,omitempty"`
 	// Capacity is the volume's size after its last expansion, in bytes.
 	Capacity int64 `json:"podd/capacity,omitempty"`
+	// SELinuxLabel is the label with which the volume is mounted, under upstream's key.
+	SELinuxLabel string `json:"seLinuxMountContext,omitempty"`
 }
 
 // state is a driver's progress with staging or publishing a volume.

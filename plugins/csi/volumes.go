@@ -15,6 +15,7 @@ import (
 
 	"podd/internal/keylock"
 	"podd/internal/pod"
+	"podd/internal/selinux"
 	"podd/plugins/loop"
 )
 
@@ -51,8 +52,10 @@ type Config struct {
 	Events   Events
 	Cluster  Cluster // NoCluster without one
 	Plugins  Plugins
-	Log      *slog.Logger
-	Metrics  prometheus.Registerer
+	// SELinux are the node's labels; nil on a node without SELinux.
+	SELinux *selinux.Labels
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // Volumes manages the node's CSI volumes. Create it with New. It handles the registry's plugins of
@@ -64,6 +67,7 @@ type Volumes struct {
 	events                Events
 	cluster               Cluster
 	drivers               *drivers
+	selinux               *selinux.Labels
 	log                   *slog.Logger
 	metrics               *metrics
 	locks                 keylock.Locks[string] // by record.key
@@ -93,7 +97,7 @@ func New(c Config) (*Volumes, error) {
 	}
 	v := &Volumes{
 		root: root, nodeName: c.NodeName, boot: bootID(), objects: c.Objects, waker: c.Waker, events: c.Events, log: c.Log,
-		metrics: newMetrics(c.Metrics), timeout: callTimeout, tearDownWait: tearDownWait, followPeriod: defaultFollowPeriod,
+		selinux: c.SELinux, metrics: newMetrics(c.Metrics, c.SELinux != nil), timeout: callTimeout, tearDownWait: tearDownWait, followPeriod: defaultFollowPeriod,
 		tearDowns: map[string]*runningTearDown{}, followed: map[string]*followedVolume{}, loop: loop.New(),
 		cluster: c.Cluster, inUse: map[v1.UniqueVolumeName]map[string]bool{},
 	}
@@ -194,6 +198,9 @@ func (v *Volumes) setUp(ctx context.Context, volume pod.CSIVolume, again bool) (
 // stageAndPublish stages, publishes and expands the volume; the volume's lock is
 // held.
 func (v *Volumes) stageAndPublish(ctx context.Context, s *session, p *plan) error {
+	if err := v.chooseLabel(p); err != nil {
+		return err
+	}
 	if err := p.recordUser(v.boot); err != nil {
 		return err
 	}

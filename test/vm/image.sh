@@ -20,7 +20,7 @@ die() {
 . "$repo/hack/need.sh"
 
 suite=bookworm
-packages=systemd,systemd-sysv,dbus,udev,kmod,apparmor,iproute2,iptables,nftables,curl,jq,make,procps,e2fsprogs,xfsprogs,nfs-common,nfs-kernel-server,prometheus,initramfs-tools,linux-image-cloud-amd64
+packages=systemd,systemd-sysv,dbus,udev,kmod,apparmor,iproute2,iptables,nftables,curl,jq,make,procps,e2fsprogs,xfsprogs,nfs-common,nfs-kernel-server,prometheus,selinux-policy-default,initramfs-tools,linux-image-cloud-amd64
 
 hash=$(cat "$here/image.sh" "$here/guest/podd-vm-test.service" | sha256sum | cut -c1-16)
 cache=${PODD_CACHE:-${HOME:-/root}/.cache/podd-vm}
@@ -60,6 +60,8 @@ echo podd-vm >"$root/etc/hostname"
 echo "127.0.0.1 localhost podd-vm" >"$root/etc/hosts"
 echo "/dev/vda / ext4 defaults 0 1" >"$root/etc/fstab"
 : >"$root/etc/machine-id"
+# The policy of the machine that boots with security=selinux; the others have AppArmor.
+printf 'SELINUX=permissive\nSELINUXTYPE=default\n' >"$root/etc/selinux/config"
 install -m 644 "$here/guest/podd-vm-test.service" "$root/etc/systemd/system/"
 # The serial ports carry the results and the console; nobody logs in.
 for unit in serial-getty@ttyS0.service serial-getty@ttyS1.service getty@tty1.service \

@@ -121,6 +121,18 @@ func TestVMCgroupV1(t *testing.T) {
 	test(t, "v1", "hugepages=8 systemd.unified_cgroup_hierarchy=0", checksV1)
 }
 
+// TestVMSELinux is of a kernel with SELinux, permissive, alone: for who changes what goes by
+// it. Debian's policy is Debian's own, and the other machines have AppArmor.
+func TestVMSELinux(t *testing.T) {
+	if os.Getenv("PODD_TEST_VM") != "selinux" {
+		t.Skip("PODD_TEST_VM=selinux go test -run TestVMSELinux ./test/vm")
+	}
+	test(t, "selinux", "security=selinux selinux=1 enforcing=0", []string{
+		"machine-has-systemd-and-selinux", "install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts",
+		"files-in-memory-have-the-pods-selinux-label", "files-of-a-pod-that-wants-them-relabelled-are-mounted-without",
+	})
+}
+
 // checksVolumes are those of volumes that need more than most machines have.
 var checksVolumes = []string{
 	"nfs-volume-is-mounted-and-unmounted",
