@@ -62,6 +62,7 @@ func (v *Volumes) chooseLabel(p *plan) error {
 	}
 	for _, r := range users {
 		if r.SELinuxLabel != p.label {
+			v.awaitLabel(p)
 			v.metrics.selinux.volumeErrors.WithLabelValues(p.volumePlugin(), accessModeOf(p.accessModes)).Inc()
 			return fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", p.SpecVolID, r.SELinuxLabel, p.label) // upstream's words
 		}
@@ -71,6 +72,30 @@ func (v *Volumes) chooseLabel(p *plan) error {
 		v.metrics.selinux.admitted.WithLabelValues(p.volumePlugin(), accessModeOf(p.accessModes)).Inc()
 	}
 	return nil
+}
+
+// awaitLabel has the pod woken when a pod stops using the volume.
+func (v *Volumes) awaitLabel(p *plan) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.labelWaiting == nil {
+		v.labelWaiting = map[string]map[pod.UID]bool{}
+	}
+	if v.labelWaiting[p.key()] == nil {
+		v.labelWaiting[p.key()] = map[pod.UID]bool{}
+	}
+	v.labelWaiting[p.key()][p.pod.UID] = true
+}
+
+// wakeLabelWaiting wakes the pods that wait for a volume, which a pod no longer uses.
+func (v *Volumes) wakeLabelWaiting(r *record) {
+	v.mu.Lock()
+	waiting := v.labelWaiting[r.key()]
+	delete(v.labelWaiting, r.key())
+	v.mu.Unlock()
+	for uid := range waiting {
+		v.waker.Changed(uid)
+	}
 }
 
 // mountedUsers returns the records of other pods' mounts of the volume.

@@ -108,6 +108,13 @@ func TestAPodWithAnotherLabelWaitsForTheVolume(t *testing.T) {
 	wantCalls(t, f, "Stage", "Publish", "Publish")
 	n.mustTearDown(a)
 	n.mustTearDown(again)
+	woken := map[pod.UID]bool{}
+	for range 3 {
+		woken[<-n.woken] = true
+	}
+	if !woken["b"] || !woken["none"] || !woken["relabels"] {
+		t.Errorf("woken: got %v, want those that wait", woken)
+	}
 	n.mustSetUp(b)
 	wantCalls(t, f, "Stage", "Publish", "Publish", "Unpublish", "Unpublish", "Unstage", "Stage", "Publish")
 	if got, want := last[*csipb.NodeStageVolumeRequest](f).VolumeCapability.GetMount().MountFlags, `context="system_u:object_r:container_file_t:s0:c3,c4"`; !slices.Contains(got, want) {

@@ -111,6 +111,7 @@ func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
 	err = removeRecord(dir)
 	if err == nil {
 		v.unmarkInUse(r, dir)
+		v.wakeLabelWaiting(r)
 	}
 	return err
 }

@@ -78,6 +78,9 @@ type Volumes struct {
 	mu        sync.Mutex // guards what follows
 	tearDowns map[string]*runningTearDown
 	followed  map[string]*followedVolume
+	// labelWaiting maps a volume's record.key to the pods that wait for those with another
+	// SELinux label to leave; nil until one does.
+	labelWaiting map[string]map[pod.UID]bool
 	// inUse maps each attached volume to the directories that need it.
 	inUse map[v1.UniqueVolumeName]map[string]bool
 }
