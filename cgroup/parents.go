@@ -169,13 +169,12 @@ func (t *Tree) updateTotals(ctx context.Context) {
 
 func (t *Tree) writeTotals(ctx context.Context, have, want totals) error {
 	tiered := t.settings.MemoryQoS.Tiered
+	var errs []error
 	if tiered && (have.guaranteed != want.guaranteed || have.burstable != want.burstable || have.burstableShares == 0) {
 		// As upstream: the root's memory.min covers the burstable pods, too.
 		l := protection(pod.MemoryQoS{Min: want.guaranteed + want.burstable, Low: want.burstable})
 		for _, rel := range t.ownParents() {
-			if err := t.setParent(ctx, rel, l); err != nil {
-				return err
-			}
+			errs = append(errs, t.setParent(ctx, rel, l))
 		}
 	}
 	l := Limits{CPUShares: want.burstableShares}
@@ -183,7 +182,7 @@ func (t *Tree) writeTotals(ctx context.Context, have, want totals) error {
 		l = protection(pod.MemoryQoS{Low: want.burstable})
 		l.CPUShares = want.burstableShares
 	}
-	return t.setParent(ctx, t.classPath(v1.PodQOSBurstable), l)
+	return errors.Join(append(errs, t.setParent(ctx, t.classPath(v1.PodQOSBurstable), l))...)
 }
 
 // protection sets the memory that a cgroup above the pods' protects.
