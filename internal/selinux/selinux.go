@@ -25,16 +25,21 @@ type Labels struct {
 
 // Find returns the node's labels, or nil if SELinux is off or its policy knows no
 // containers. As the container runtimes do (opencontainers/selinux), it reads the policy's
-// label of containers' files from the first of two files.
+// label of containers' files from the first of two files. Debian 12's policy lacks the type
+// that its own file names, and the kernel would refuse every mount: so the kernel is asked.
 func Find() *Labels {
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err != nil {
 		return nil
 	}
 	policy := value("/etc/selinux/config", "SELINUXTYPE")
-	return New(cmp.Or(
+	label := cmp.Or(
 		value("/usr/share/containers/selinux/contexts", "file"),
 		value(filepath.Join("/etc/selinux", policy, "contexts/lxc_contexts"), "file"),
-	))
+	)
+	if label == "" || os.WriteFile("/sys/fs/selinux/context", []byte(label), 0) != nil {
+		return nil
+	}
+	return New(label)
 }
 
 // New returns the labels of a node whose policy labels containers' files so, such as
