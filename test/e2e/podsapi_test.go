@@ -152,3 +152,57 @@ func TestTheNodesPodsAreOnThePodsAPI(t *testing.T) {
 		t.Errorf("the watch begins with %v", w.first)
 	}
 }
+
+// setLabel sets the only label of a pod of the cluster.
+func (m *member) setLabel(name, key, value string) {
+	m.Helper()
+	m.eventually("the label of "+name+" is set", func(ctx context.Context) error {
+		var p v1.Pod
+		if err := m.server.Client().Get(ctx, podNamed(name), &p); err != nil {
+			return err
+		}
+		p.Labels = map[string]string{key: value}
+		return m.server.Client().Put(ctx, podNamed(name), &p) // fails if podd has written its status in between
+	})
+}
+
+// What upstream's test expects of pods of an apiserver: each change of the object is an event,
+// and so is the request to delete it.
+func TestChangesOfAPodOfTheClusterAreOnThePodsAPI(t *testing.T) {
+	m := join(t)
+	client := m.podsClient()
+	m.eventually("the PodsAPI knows all pods", func(ctx context.Context) error {
+		_, err := client.ListPods(ctx, &podsapi.ListPodsRequest{})
+		return err
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	w := m.watchPods(ctx, client)
+	m.bind(m.resting("web"))
+	ready := func(_ podsapi.EventType, p *v1.Pod) bool { return condition(p, v1.PodReady) == v1.ConditionTrue }
+	if types := w.until("web", ready); types[0] != podsapi.EventType_ADDED {
+		t.Errorf("it begins with %v", types)
+	}
+	for _, state := range []string{"one", "two"} {
+		m.setLabel("web", "state", state)
+		w.until("web", func(kind podsapi.EventType, p *v1.Pod) bool {
+			return kind == podsapi.EventType_MODIFIED && p.Labels["state"] == state && p.Status.Phase == v1.PodRunning
+		})
+	}
+	m.delete("web")
+	terminating := false
+	w.until("web", func(kind podsapi.EventType, p *v1.Pod) bool {
+		if kind == podsapi.EventType_DELETED {
+			return true
+		}
+		if terminating && p.DeletionTimestamp == nil || kind != podsapi.EventType_MODIFIED {
+			t.Errorf("after the request to delete it: %v of %v", kind, p.ObjectMeta)
+		}
+		terminating = terminating || p.DeletionTimestamp != nil
+		return false
+	})
+	if !terminating {
+		t.Error("no event has the request to delete the pod")
+	}
+	m.gone("web")
+}
