@@ -66,24 +66,12 @@ type token struct {
 	firstRequested time.Time
 	// value is empty while there is no token. It is invalid after expires.
 	value               string
-	expires             moment
+	expires             wake.Moment
 	expirationTimestamp metav1.Time // expires, by the apiserver's clock
 	err                 error       // of the last request
 	inFlight            bool        // a request is in progress
-	nextRequest         moment
+	nextRequest         wake.Moment
 	delay               time.Duration
-}
-
-// moment is a time on both of the machine's clocks. The wall clock may be set, and the
-// monotonic clock stands still while the machine is suspended.
-type moment struct{ monotonic, wall time.Time }
-
-// momentAt returns the moment of a time that has a monotonic reading.
-func momentAt(t time.Time) moment { return moment{t, t.Round(0)} }
-
-// reached reports whether either clock has passed m.
-func (m moment) reached(now time.Time) bool {
-	return !m.monotonic.After(now) || !m.wall.After(now.Round(0))
 }
 
 // Manager keeps the tokens of the node's pods. Create it with New, and Run it once. The other
@@ -150,7 +138,7 @@ func (m *Manager) tokenLocked(p *v1.Pod, s *v1.ServiceAccountTokenProjection) (*
 		m.wake()
 	}
 	switch {
-	case t.value != "" && !t.expires.reached(time.Now()):
+	case t.value != "" && !t.expires.Reached(time.Now()):
 		return t, nil
 	case t.value != "":
 		m.wake() // woken early, by one of the clocks
@@ -218,9 +206,9 @@ func (m *Manager) dispatch(ctx context.Context, work *sync.WaitGroup, slots chan
 	for k, t := range m.tokens {
 		switch {
 		case t.inFlight:
-		case !t.nextRequest.reached(now):
-			if next.IsZero() || t.nextRequest.monotonic.Before(next) {
-				next = t.nextRequest.monotonic
+		case !t.nextRequest.Reached(now):
+			if next.IsZero() || t.nextRequest.Monotonic.Before(next) {
+				next = t.nextRequest.Monotonic
 			}
 		default:
 			t.inFlight = true
@@ -267,11 +255,11 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 	if until := got.Status.ExpirationTimestamp.Sub(asked); until > 0 && until < life {
 		life = until
 	}
-	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, momentAt(asked.Add(life))
+	t.value, t.err, t.delay, t.expires = got.Status.Token, nil, 0, wake.MomentAt(asked.Add(life))
 	t.expirationTimestamp = got.Status.ExpirationTimestamp
-	t.nextRequest = momentAt(asked.Add(min(life*8/10, maxAge) - rand.N(jitter)))
-	if t.nextRequest.reached(asked) {
-		t.nextRequest = momentAt(asked.Add(life / 2))
+	t.nextRequest = wake.MomentAt(asked.Add(min(life*8/10, maxAge) - rand.N(jitter)))
+	if t.nextRequest.Reached(asked) {
+		t.nextRequest = wake.MomentAt(asked.Add(life / 2))
 	}
 	return true
 }
@@ -280,11 +268,11 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (changed bool) {
 	if apierrors.IsForbidden(err) && time.Since(t.firstRequested) < bindingGrace {
 		t.delay = max(2*t.delay, bindingRetry)
-		t.nextRequest = momentAt(time.Now().Add(t.delay))
+		t.nextRequest = wake.MomentAt(time.Now().Add(t.delay))
 		return false
 	}
 	t.delay = retryBackoff.Next(t.delay)
-	t.nextRequest = momentAt(time.Now().Add(t.delay))
+	t.nextRequest = wake.MomentAt(time.Now().Add(t.delay))
 	news := t.err == nil || t.err.Error() != err.Error()
 	if ctx.Err() == nil && news {
 		m.log.Warn("cannot get a service account token: trying again", "pod", t.pod.Namespace+"/"+t.pod.Name, "account", accountOf(t.pod), "error", err)

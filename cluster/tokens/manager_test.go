@@ -233,7 +233,7 @@ func (m *Manager) suspend(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tokens {
-		t.expires.wall, t.nextRequest.wall = t.expires.wall.Add(-d), t.nextRequest.wall.Add(-d)
+		t.expires.Wall, t.nextRequest.Wall = t.expires.Wall.Add(-d), t.nextRequest.Wall.Add(-d)
 	}
 }
 
