@@ -27,6 +27,23 @@ func (c *Client) FollowSigningRequest(ctx context.Context, name string, set func
 	follow(ctx, selection{c.certificates, "certificatesigningrequests", metav1.NamespaceAll, byName(name), 0}, &certificatesv1.CertificateSigningRequest{}, set)
 }
 
+// CreatePodCertificateRequest creates a PodCertificateRequest and returns it as stored, with the
+// name that the apiserver gave it. An apiserver before Kubernetes 1.37 does not serve v1 (404).
+func (c *Client) CreatePodCertificateRequest(ctx context.Context, r *certificatesv1.PodCertificateRequest) (*certificatesv1.PodCertificateRequest, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &certificatesv1.PodCertificateRequest{}
+	err := c.certificates.Post().Namespace(r.Namespace).Resource("podcertificaterequests").Body(r).Do(ctx).Into(out)
+	return out, err
+}
+
+// FollowPodCertificateRequests is FollowPods for the PodCertificateRequests of a node. The
+// apiserver shows a node no others.
+func (c *Client) FollowPodCertificateRequests(ctx context.Context, node string, set func(all []*certificatesv1.PodCertificateRequest, err error)) {
+	ofNode := fields.OneTermEqualSelector("spec.nodeName", node)
+	follow(ctx, selection{c.certificates, "podcertificaterequests", metav1.NamespaceAll, ofNode, 0}, &certificatesv1.PodCertificateRequest{}, set)
+}
+
 // FollowTrustBundles is FollowNode for the ClusterTrustBundle of that name. If the name is
 // empty, it follows all bundles of a signer. It follows v1, or v1beta1 where only that is
 // served, as before Kubernetes 1.37. If neither is, set gets the error, and both are asked

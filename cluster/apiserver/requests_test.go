@@ -119,6 +119,12 @@ var requests = map[string]request{
 	"CreateSigningRequest": bare(func(ctx context.Context, c *Client) error {
 		return c.CreateSigningRequest(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr"}, Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "example.com/s"}})
 	}),
+	"CreatePodCertificateRequest": {func(ctx context.Context, c *Client) (any, error) {
+		return c.CreatePodCertificateRequest(ctx, &certificatesv1.PodCertificateRequest{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "space", GenerateName: "req-"},
+			Spec:       certificatesv1.PodCertificateRequestSpec{SignerName: "example.com/s", PodName: "web", NodeName: "n", StubPKCS10Request: []byte{1}},
+		})
+	}, &certificatesv1.PodCertificateRequest{ObjectMeta: answered}},
 	"ResourceClaim": {func(ctx context.Context, c *Client) (any, error) { return c.ResourceClaim(ctx, "space", "gpu") }, &resourcev1.ResourceClaim{ObjectMeta: answered}},
 	"DeleteResourceSlices": bare(func(ctx context.Context, c *Client) error {
 		return c.DeleteResourceSlices(ctx, "n", "gpu.example.com")
@@ -165,6 +171,11 @@ var requests = map[string]request{
 	"FollowSigningRequest": following(func(c *Client) func(context.Context, func([]*certificatesv1.CertificateSigningRequest, error)) {
 		return func(ctx context.Context, set func([]*certificatesv1.CertificateSigningRequest, error)) {
 			c.FollowSigningRequest(ctx, "csr", set)
+		}
+	}),
+	"FollowPodCertificateRequests": following(func(c *Client) func(context.Context, func([]*certificatesv1.PodCertificateRequest, error)) {
+		return func(ctx context.Context, set func([]*certificatesv1.PodCertificateRequest, error)) {
+			c.FollowPodCertificateRequests(ctx, "n", set)
 		}
 	}),
 	"FollowTrustBundles": following(func(c *Client) func(context.Context, func([]*certificatesv1.ClusterTrustBundle, error)) {
@@ -323,7 +334,7 @@ func withKind(w *wire, answer any) any {
 	}
 	text, err := runtime.Encode(w.codecs.LegacyCodec(
 		v1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
-		storagev1.SchemeGroupVersion, resourcev1.SchemeGroupVersion), o)
+		storagev1.SchemeGroupVersion, resourcev1.SchemeGroupVersion, certificatesv1.SchemeGroupVersion), o)
 	if err != nil {
 		panic(err)
 	}

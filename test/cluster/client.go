@@ -72,6 +72,7 @@ var kinds = map[string]struct {
 	"Deployment":            {"/apis/apps/v1", "deployments", false},
 	"ClusterTrustBundle":    {"/apis/certificates.k8s.io/v1", "clustertrustbundles", true},
 
+	"PodCertificateRequest":     {"/apis/certificates.k8s.io/v1", "podcertificaterequests", false},
 	"CertificateSigningRequest": {"/apis/certificates.k8s.io/v1", "certificatesigningrequests", true},
 
 	"Lease": {"/apis/coordination.k8s.io/v1", "leases", false},
