@@ -153,6 +153,7 @@ var arrows = map[string]map[string]string{
 	"cluster/nodestorage":          {},
 	"cluster/mirror":               {},
 	"cluster/tokens":               {},
+	"cluster/podcerts":             {},
 	"podlogs":                      {"internal/filewatch": "logs that are followed"},
 	"prober":                       {"internal/features": "HTTP/2 without TLS, gRPC with it", "internal/pluginconn": "waits for the connection of a gRPC probe", "internal/budget": "what early runs may cost", "internal/httpget": "the httpGet action", "internal/atomicfile": "makes the directory of last results", "internal/checkpoint": "last results, one file a pod"},
 	"hooks":                        {"internal/httpget": "the httpGet action"},

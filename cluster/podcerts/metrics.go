@@ -1,0 +1,30 @@
+package podcerts
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// states is the kubelet's metric (pkg/kubelet/metrics/collectors). Its labels go with their pods.
+var states = prometheus.NewDesc("kubelet_podcertificate_states",
+	"Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
+	[]string{"signer_name", "state"}, nil)
+
+// Describe implements prometheus.Collector.
+func (m *Manager) Describe(ch chan<- *prometheus.Desc) { ch <- states }
+
+// Collect implements prometheus.Collector.
+func (m *Manager) Collect(ch chan<- prometheus.Metric) {
+	now, n := time.Now(), map[[2]string]int{}
+	m.mu.Lock()
+	for _, of := range m.creds {
+		for _, c := range of {
+			n[[2]string{c.source.SignerName, c.stateLocked(now)}]++
+		}
+	}
+	m.mu.Unlock()
+	for labels, count := range n {
+		ch <- prometheus.MustNewConstMetric(states, prometheus.GaugeValue, float64(count), labels[0], labels[1])
+	}
+}
