@@ -18,6 +18,7 @@ import (
 	"podd/cluster/mirror"
 	"podd/cluster/nodestatus"
 	"podd/cluster/nodestorage"
+	"podd/cluster/podcerts"
 	"podd/cluster/tokens"
 	"podd/cni"
 	"podd/cri"
@@ -37,21 +38,22 @@ import (
 // membership holds the parts that only a node in a cluster has. It is nil for a podd without a
 // cluster.
 type membership struct {
-	client    *apiserver.Client
-	identity  *clientIdentity
-	serving   *servingIdentity // nil if the cluster does not issue the serving certificate
-	uploader  *status.Uploader
-	tokens    *tokens.Manager
-	services  *podenv.Services
-	mirrors   *mirror.Manager
-	registrar *nodestatus.Registrar // built once the runtime has responded
-	attached  *nodestorage.Attachments
-	lease     *nodestatus.Lease
-	drivers   *nodestorage.CSINodeUpdater // built once the runtime has responded
-	volumes   *volumes.Mounter            // the same; no pod goes before that
-	podCIDR   *cni.PodCIDR                // the same
-	reread    *nodestatus.NodeRefresher
-	version   *apiserverVersion
+	client       *apiserver.Client
+	identity     *clientIdentity
+	serving      *servingIdentity // nil if the cluster does not issue the serving certificate
+	uploader     *status.Uploader
+	tokens       *tokens.Manager
+	certificates *podcerts.Manager
+	services     *podenv.Services
+	mirrors      *mirror.Manager
+	registrar    *nodestatus.Registrar // built once the runtime has responded
+	attached     *nodestorage.Attachments
+	lease        *nodestatus.Lease
+	drivers      *nodestorage.CSINodeUpdater // built once the runtime has responded
+	volumes      *volumes.Mounter            // the same; no pod goes before that
+	podCIDR      *cni.PodCIDR                // the same
+	reread       *nodestatus.NodeRefresher
+	version      *apiserverVersion
 }
 
 // newMembership reads the kubeconfig. The apiserver need not respond: this node runs pods of
@@ -78,6 +80,10 @@ func (n *Node) newMembership() (*membership, error) {
 	m.lease = nodestatus.NewLease(nodestatus.LeaseConfig{
 		Client: client, Name: n.cfg.NodeName, Duration: n.cfg.LeaseDuration, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,
 	})
+	m.certificates = podcerts.New(podcerts.Config{
+		Client: client, Events: n.recorder, NodeName: n.cfg.NodeName, Node: func() *v1.Node { return m.registrar.Node() }, Log: n.log,
+	})
+	n.registry.MustRegister(m.certificates)
 	read := func(ctx context.Context) (*v1.Node, error) { return m.client.CurrentNode(ctx, n.cfg.NodeName) }
 	m.reread = nodestatus.NewNodeRefresher(read, func(of *v1.Node) { m.registrar.ObserveNode(of) }, func() { n.agent.RetryAdmission() }, n.log)
 	m.mirrors = mirror.New(mirror.Config{
@@ -156,16 +162,22 @@ func (n *Node) kubeletOptions() server.Kubelet {
 	}
 }
 
-// podObjects holds what pods refer to: objects, and tokens of service accounts.
+// podObjects holds what pods refer to: objects, and what only a cluster issues.
 type podObjects struct {
 	*objects.Store
-	forget func(pod.UID) // forgets the tokens of a pod
+	forget func(pod.UID) // forgets the tokens and certificates of a pod
 }
 
-// Unregister forgets the objects and tokens of a pod.
+// Unregister forgets the objects, tokens and certificates of a pod.
 func (o podObjects) Unregister(uid pod.UID) {
 	o.Store.Unregister(uid)
 	o.forget(uid)
+}
+
+// forgetPod forgets the tokens, certificates and keys of a pod.
+func (m *membership) forgetPod(uid pod.UID) {
+	m.tokens.Forget(uid)
+	m.certificates.Forget(uid)
 }
 
 // statusOf returns the status of a pod that is on the node, without a phase until podd has
@@ -266,6 +278,7 @@ func (m *membership) start(ctx context.Context, g *errgroup.Group, p *runtimePar
 		return nil
 	})
 	start(ctx, g, "services", func(ctx context.Context) error { return m.services.Run(ctx, m.client) })
+	start(ctx, g, "pod certificates", func(ctx context.Context) error { return m.certificates.Run(ctx, objectWaker{p.agent, p.volumes}) })
 	start(ctx, g, "service account tokens", func(ctx context.Context) error { return m.tokens.Run(ctx, objectWaker{p.agent, p.volumes}) })
 }
 

@@ -20,6 +20,7 @@ type clusterParts struct {
 	remote       objects.Remote
 	tokens       volumes.Tokens
 	trustBundles volumes.TrustBundles
+	certificates volumes.PodCertificates
 	services     *podenv.Services
 	storage      csi.Cluster
 	accounts     credentials.ServiceAccounts // for credential providers
@@ -43,7 +44,7 @@ type clusterParts struct {
 // standaloneParts returns the parts of a podd without an apiserver.
 func (n *Node) standaloneParts() clusterParts {
 	return clusterParts{
-		remote: objects.NoRemote, tokens: volumes.NoTokens, trustBundles: volumes.NoTrustBundles,
+		remote: objects.NoRemote, tokens: volumes.NoTokens, trustBundles: volumes.NoTrustBundles, certificates: volumes.NoPodCertificates,
 		services: podenv.NoServices, storage: csi.NoCluster, accounts: credentials.NoServiceAccounts, node: admission.NoCluster, rereadNode: admission.NoRefresh,
 		labels: objects.NoClusterNodeLabels, mirror: podconfig.NoMirrorPods,
 		forgetPod: func(pod.UID) {}, podGone: func(*v1.Pod) {}, nodeStatusChanged: func() {}, problems: func() []pod.Problem { return nil },
@@ -53,7 +54,7 @@ func (n *Node) standaloneParts() clusterParts {
 // memberParts returns the parts of a node in a cluster.
 func (n *Node) memberParts(m *membership) clusterParts {
 	return clusterParts{
-		remote: m.client, tokens: m.tokens, trustBundles: nodeTrustBundles{n}, services: m.services,
+		remote: m.client, tokens: m.tokens, trustBundles: nodeTrustBundles{n}, certificates: m.certificates, services: m.services,
 		storage: clusterStorage{m.attached, m.client, m}, accounts: m.client, sources: []podconfig.Source{m.source(n)},
 		node: m.attached.Node, rereadNode: m.reread.Refresh,
 		labels: func() map[string]string {
@@ -62,7 +63,7 @@ func (n *Node) memberParts(m *membership) clusterParts {
 			}
 			return admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels) // the labels it is registered with
 		},
-		mirror: m.mirrors.SetStaticPods, forgetPod: m.tokens.Forget, podGone: m.podGone, nodeStatusChanged: m.nodeStatusChanged, problems: m.problems,
+		mirror: m.mirrors.SetStaticPods, forgetPod: m.forgetPod, podGone: m.podGone, nodeStatusChanged: m.nodeStatusChanged, problems: m.problems,
 	}
 }
 

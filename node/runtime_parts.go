@@ -124,7 +124,7 @@ func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	projects := quota.New(n.log)
 	if p.volumes, err = volumes.New(volumes.Options{
 		RootDir: n.cfg.RootDir, NodeMemory: n.resources.Allocatable.Memory().Value(),
-		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.cluster.tokens, TrustBundles: n.cluster.trustBundles, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
+		RecursiveReadOnly: facts.RecursiveReadOnly, Objects: n.objects, Tokens: n.cluster.tokens, TrustBundles: n.cluster.trustBundles, PodCertificates: n.cluster.certificates, Claims: n.objects, Downward: podenv.Downward{Allocatable: n.resources.Allocatable},
 		SELinux: labels, CSI: p.csi, Projects: projects, Events: n.recorder, Waker: wake, Features: n.cfg.Features,
 	}, n.log, n.registry); err != nil {
 		return nil, err

@@ -140,8 +140,9 @@ func sourceName(source any) string {
 }
 
 func (m *Mounter) targetFor(p *v1.Pod, v *v1.Volume, k *kind) target {
+	o := &m.options
 	return target{
-		pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name),
-		sources: contentSources{objects: podObjects{m}, downward: m.options.Downward, tokens: m.options.Tokens, bundles: m.options.TrustBundles, users: m.options.Features.Enabled(features.AtomicWriteVolumeUserFields)}, fsGroups: m.fsGroups,
+		pod: p, volume: v, dir: m.dirs.Volume(p.UID, k.plugin, v.Name), fsGroups: m.fsGroups,
+		sources: contentSources{objects: podObjects{m}, downward: o.Downward, tokens: o.Tokens, bundles: o.TrustBundles, certificates: o.PodCertificates, users: o.Features.Enabled(features.AtomicWriteVolumeUserFields)},
 	}
 }

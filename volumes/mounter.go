@@ -39,6 +39,8 @@ type Options struct {
 	Tokens Tokens
 	// TrustBundles provides ClusterTrustBundles, or is NoTrustBundles.
 	TrustBundles TrustBundles
+	// PodCertificates provides keys and certificates, or is NoPodCertificates.
+	PodCertificates PodCertificates
 	// Features are the feature gates: those of emptyDir.mode, and of owners of files.
 	Features features.Set
 	// SELinux are the node's labels; nil on a node without SELinux.

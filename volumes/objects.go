@@ -37,11 +37,12 @@ func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 
 // contentSources provides the content of live volumes.
 type contentSources struct {
-	objects  Objects
-	downward Downward     // nil for none
-	tokens   Tokens       // nil for none
-	bundles  TrustBundles // nil for none
-	users    bool         // user and defaultUser of files are honoured
+	objects      Objects
+	downward     Downward        // nil for none
+	tokens       Tokens          // nil for none
+	bundles      TrustBundles    // nil for none
+	certificates PodCertificates // nil for none
+	users        bool            // user and defaultUser of files are honoured
 }
 
 // podObjects are the objects as one pod sees them: an immutable object keeps the content

@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,7 +17,7 @@ func projections(memory *tmpfs) kind {
 			out := files{}
 			var errs []error
 			for i := range t.volume.Projected.Sources {
-				if err := out.addProjection(t, &t.volume.Projected.Sources[i]); err != nil {
+				if err := out.addProjection(t, i); err != nil {
 					errs = append(errs, err)
 				}
 			}
@@ -27,8 +26,8 @@ func projections(memory *tmpfs) kind {
 	})
 }
 
-func (f files) addProjection(t target, s *v1.VolumeProjection) error {
-	mode, user := t.volume.Projected.DefaultMode, t.volume.Projected.DefaultUser
+func (f files) addProjection(t target, index int) error {
+	s, mode, user := &t.volume.Projected.Sources[index], t.volume.Projected.DefaultMode, t.volume.Projected.DefaultUser
 	switch {
 	case s.ConfigMap != nil:
 		return f.addConfigMap(t, keyProjection{s.ConfigMap.Name, s.ConfigMap.Items, mode, user, s.ConfigMap.Optional})
@@ -41,10 +40,7 @@ func (f files) addProjection(t target, s *v1.VolumeProjection) error {
 	case s.ClusterTrustBundle != nil:
 		return f.addTrustBundle(t, s.ClusterTrustBundle, mode)
 	case s.PodCertificate != nil:
-		if t.sources.bundles != nil { // there is an apiserver
-			return errors.New("cannot project podCertificate: podd does not request certificates of pods yet")
-		}
-		return noAPIServer("podCertificate", "issues certificates")
+		return f.addPodCertificate(t, index, s.PodCertificate, mode)
 	}
 	return nil
 }

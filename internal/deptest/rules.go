@@ -216,7 +216,7 @@ var arrows = map[string]map[string]string{
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "cluster/apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "plugins/csi", "plugins/devices", "plugins/devices/podresources", "plugins/dra", "plugins/registry", "events", "eviction", "eviction/threshold", "hooks", "cluster/identity", "images", "images/archive",
 		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/features", "internal/instance", "internal/pluginconn", "logrotate", "cluster/mirror", "node/bundled", "node/capacity", "cluster/nodestatus", "cluster/nodestorage", "objects", "objects/claims", "pleg",
-		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "cluster/tokens", "userns", "volumes", "volumes/quota", "volumes/usage", "server/podsapi", "internal/selinux",
+		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "cluster/tokens", "userns", "volumes", "volumes/quota", "volumes/usage", "server/podsapi", "internal/selinux", "cluster/podcerts",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
 		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",
