@@ -131,3 +131,29 @@ func TestTrustBundlesAreFollowedWhileAPodNamesThem(t *testing.T) {
 		}
 	})
 }
+
+// An apiserver stores no bundle of more than 1 MiB; a signer may have many.
+func TestATrustBundleOfTenMiBIsToldOnThePodAndFollowedFurther(t *testing.T) {
+	inCluster(t, func(s *objects.Store, a *apiserver, c *changes) {
+		p := trusting("a", byName("roots"))
+		s.Register(p)
+		for name, text := range map[string]string{
+			"certificates": strings.Repeat(anchor(strings.Repeat("x", 700)), 10<<20/1000+1000),
+			"one line":     strings.Repeat("x", 10<<20+1),
+			"no end":       strings.Repeat("-----BEGIN CERTIFICATE-----\n", 10<<20/28+1),
+		} {
+			huge := bundle("roots", "yes")
+			huge.Spec.TrustBundle = text
+			a.bundlesAre("roots of ", nil, huge)
+			anchors, err := s.TrustAnchors(p, byName("roots"))
+			if want := "the selected clusterTrustBundles have more than the limit of 10 MiB in total: select fewer"; err == nil || err.Error() != want || len(anchors) > 0 {
+				t.Errorf("%s, %d bytes: got %d bytes, %v, want %q", name, len(text), len(anchors), err, want)
+			}
+		}
+		c.take()
+		a.bundlesAre("roots of ", nil, bundle("roots", "yes", anchor("a")))
+		if anchors, err := s.TrustAnchors(p, byName("roots")); err != nil || string(anchors) != anchor("a") || len(c.take()) != 1 {
+			t.Errorf("after a smaller one: got %q, %v", anchors, err)
+		}
+	})
+}

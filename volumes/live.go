@@ -80,7 +80,7 @@ func (f files) toPayload() (map[string]payload.File, error) {
 		size += len(f[name].Data) + len(f[name].text)
 	}
 	if size > maxLiveBytes {
-		return nil, fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLiveBytes>>20)
+		return nil, tooLarge(size)
 	}
 	out := make(map[string]payload.File, len(f))
 	for name := range f {
@@ -91,6 +91,10 @@ func (f files) toPayload() (map[string]payload.File, error) {
 		out[name] = each
 	}
 	return out, nil
+}
+
+func tooLarge(size int) error {
+	return fmt.Errorf("its files have %d MiB in total, more than the limit of %d MiB: project fewer keys with items", size>>20, maxLiveBytes>>20)
 }
 
 // liveDriver is the driver of volumes with files that follow their sources. The next version

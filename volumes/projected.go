@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"fmt"
+	"path"
 
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -14,11 +15,19 @@ func projections(memory *tmpfs) kind {
 	return liveKind("kubernetes.io/projected", func(s *v1.VolumeSource) bool { return s.Projected != nil }, &liveDriver{
 		memory: memory,
 		collect: func(t target) (files, error) {
-			out := files{}
+			out, bundles := files{}, 0
 			var errs []error
 			for i := range t.volume.Projected.Sources {
 				if err := out.addProjection(t, i); err != nil {
 					errs = append(errs, err)
+				}
+				// A trust bundle is made anew for each source, unlike the text of an object: a volume
+				// with a thousand of them must not fill the memory before its size is checked.
+				if s := t.volume.Projected.Sources[i].ClusterTrustBundle; s != nil {
+					bundles += len(out[path.Clean(s.Path)].Data)
+				}
+				if bundles > maxLiveBytes {
+					return nil, tooLarge(bundles)
 				}
 			}
 			return out, utilerrors.NewAggregate(errs)

@@ -120,3 +120,57 @@ func TestTrustBundlesReachAPodAndFollowTheCluster(t *testing.T) {
 	m.delete("trusting")
 	m.gone("trusting")
 }
+
+// greedy is a pod with all bundles of a signer.
+const greedy = `
+apiVersion: v1
+kind: Pod
+metadata: {name: greedy}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: ${IMAGE}
+    command: [/bin/sh, -c, "trap 'exit 0' TERM; grep -c BEGIN /trust/all.pem > /out/.greedy; mv /out/.greedy /out/greedy; while :; do sleep 0.05; done"]
+    volumeMounts:
+    - {name: out, mountPath: /out}
+    - {name: trust, mountPath: /trust}
+  volumes:
+  - {name: out, hostPath: {path: ${OUT}, type: Directory}}
+  - name: trust
+    projected: {sources: [{clusterTrustBundle: {signerName: example.com/large, labelSelector: {}, path: all.pem}}]}
+`
+
+// An apiserver takes bundles of 1 MiB: a signer's eleven are more than podd gives a container.
+func TestTrustBundlesOfMoreThanTenMiBAreToldOnThePod(t *testing.T) {
+	m := join(t)
+	authority, err := os.ReadFile(m.server.ClientCA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := func(i int) cluster.Object {
+		text := string(authority) + strings.Repeat("# nothing\n", (1<<20-len(authority))/10)
+		return cluster.Object{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "metadata": map[string]any{"name": fmt.Sprintf("example.com:large:%d", i)},
+			"spec": map[string]any{"signerName": "example.com/large", "trustBundle": text}}
+	}
+	const bundles = 11
+	for i := range bundles {
+		if err := m.server.Client().Create(t.Context(), bundle(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.bind(m.vars().Replace(greedy))
+	m.told("greedy", "FailedMount", "the selected clusterTrustBundles have more than the limit of 10 MiB in total: select fewer")
+	if m.marked("greedy") {
+		t.Error("it runs without its bundles")
+	}
+	if err := m.server.Client().Delete(t.Context(), bundle(0)); err != nil {
+		t.Fatal(err)
+	}
+	m.mark("greedy")
+	if got := strings.TrimSpace(m.contents("greedy")); got != "1" {
+		t.Errorf("the container has %q certificates, want the one that all bundles have", got)
+	}
+	m.delete("greedy")
+	m.gone("greedy")
+}
