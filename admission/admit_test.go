@@ -338,7 +338,6 @@ func TestAResizeOfAVolumeInMemoryIsInfeasible(t *testing.T) {
 		if tc.infeasible {
 			want = pod.Verdict{
 				Reason: v1.PodReasonInfeasible, Message: "Memory-backed emptyDir volume resize is disabled",
-				Warning: "Pod requires node features that are not available: InPlacePodVerticalScalingMemoryBackedVolumes",
 			}
 		}
 		if !reflect.DeepEqual(got, want) {
@@ -418,35 +417,6 @@ kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 1
 kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubelet_admission_rejections_total"); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestGateCountsAdmissionsByWhereTheResourcesAre: of admitted pods alone, with their QoS class.
-func TestGateCountsAdmissionsByWhereTheResourcesAre(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	g := NewGate(aNode(), nil, reg)
-	podLevel := func(kv ...string) func(*v1.Pod) {
-		return func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{Requests: list(kv...)} }
-	}
-	limited := func(p *v1.Pod) {
-		p.Spec.Containers[0].Resources.Requests = nil
-		p.Spec.InitContainers = []v1.Container{{Name: "i", Resources: v1.ResourceRequirements{Limits: list("cpu", "1")}}}
-	}
-	for _, p := range []*v1.Pod{
-		aPod("none"), aPod("container", "cpu", "1"), with(aPod("init"), limited), with(aPod("pod"), podLevel("memory", "1Mi")),
-		with(aPod("both", "cpu", "1"), podLevel("cpu", "1")), with(aPod("empty"), podLevel()), aPod("too large", "cpu", "99"),
-	} {
-		g.Admit(tolerating(p), nil)
-	}
-	want := `# HELP kubelet_pod_level_resources_admission_total Pods that were admitted on this node, by where their resources are (pod_level, container_level, pod_and_container_level, or empty for neither) and by QoS class.
-# TYPE kubelet_pod_level_resources_admission_total counter
-kubelet_pod_level_resources_admission_total{config_mode="",qos_class="besteffort"} 2
-kubelet_pod_level_resources_admission_total{config_mode="container_level",qos_class="burstable"} 2
-kubelet_pod_level_resources_admission_total{config_mode="pod_and_container_level",qos_class="burstable"} 1
-kubelet_pod_level_resources_admission_total{config_mode="pod_level",qos_class="burstable"} 1
-`
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubelet_pod_level_resources_admission_total"); err != nil {
 		t.Error(err)
 	}
 }

@@ -26,22 +26,23 @@ func declaredFeatures(n *Node, p *v1.Pod) pod.Verdict {
 	case err != nil:
 		return reject(ReasonFeatureUnsupported, "Failed to match pod's feature requirements against the node: %v", err)
 	case len(missing) > 0:
-		return reject(ReasonFeatureUnsupported, "%s", missingFeatures(missing))
+		return reject(ReasonFeatureUnsupported, "Pod requires node features that are not available: %s", strings.Join(missing, ", "))
 	}
 	return pod.Verdict{}
 }
 
-// resizeFeatures returns the features that the change of a running pod needs and that this node
-// does not declare.
-func resizeFeatures(n *Node, desired, allocated *v1.Pod) []string {
-	if len(desired.Spec.InitContainers) != len(allocated.Spec.InitContainers) {
-		return nil // no resize; upstream's code reads both by one index
+// MissingFeatures returns the features that a change of a running pod needs and that this node
+// does not declare (KEP-5328); none where upstream's rules do not say. An apiserver refuses
+// such a change, unless its admission plugin is off.
+func (g *Gate) MissingFeatures(before, after *v1.Pod) []string {
+	if len(before.Spec.InitContainers) != len(after.Spec.InitContainers) {
+		return nil // no apiserver allows that; upstream's code reads both by one index
 	}
-	needed, err := ndf.DefaultFramework.InferForPodUpdate(podInfo(allocated), podInfo(desired), kubernetes)
+	needed, err := ndf.DefaultFramework.InferForPodUpdate(podInfo(before), podInfo(after), kubernetes)
 	if err != nil {
 		return nil
 	}
-	missing, err := n.lacks(needed)
+	missing, err := g.node.lacks(needed)
 	if err != nil {
 		return nil
 	}
@@ -58,14 +59,6 @@ func (n *Node) lacks(needed ndf.FeatureSet) ([]string, error) {
 		return nil, err
 	}
 	return match.UnsatisfiedRequirements, nil
-}
-
-// missingFeatures is the kubelet's message; empty if none is missing.
-func missingFeatures(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return "Pod requires node features that are not available: " + strings.Join(names, ", ")
 }
 
 func podInfo(p *v1.Pod) *ndf.PodInfo { return &ndf.PodInfo{Spec: &p.Spec, Status: &p.Status} }

@@ -44,11 +44,8 @@ func (g *Gate) Admit(p *v1.Pod, others []*v1.Pod) pod.Verdict {
 	if g.devices != nil {
 		v = g.withDevices(p, v)
 	}
-	switch {
-	case v.Reason != "":
+	if v.Reason != "" {
 		g.metrics.rejected(v.Reason)
-	case v.Admitted():
-		g.metrics.admits(p)
 	}
 	return v
 }

@@ -18,9 +18,8 @@ const (
 // instead of those of allocated, beside others. Reason is v1.PodReasonInfeasible
 // for what can never be granted to this generation of the pod, and
 // v1.PodReasonDeferred for what may fit later. Verdict.Preempt asks for the end
-// of other pods, as Admit's; Verdict.Warning names the declared features that it needs and
-// the node lacks. detail says what makes it infeasible, for metrics; it is
-// empty otherwise.
+// of other pods, as Admit's. detail says what makes it infeasible, for metrics; it is empty
+// otherwise.
 func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) (v pod.Verdict, detail string) {
 	switch {
 	case n.Swap != nil && resizesSwap(n, desired, allocated):
@@ -32,7 +31,6 @@ func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) (v pod.V
 			v.Reason = v1.PodReasonDeferred
 		}
 	}
-	v.Warning = missingFeatures(resizeFeatures(n, desired, allocated))
 	return v, detail
 }
 

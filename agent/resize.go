@@ -17,8 +17,7 @@ import (
 // Resizer decides about and carries out the resize of a running pod.
 type Resizer interface {
 	// AdmitResize says whether a pod may have desired's resources instead of
-	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred. Warning names
-	// the declared features that the node lacks for it.
+	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred.
 	AdmitResize(desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict
 	// RaiseCgroup sets the pod's limits to the greater of the current ones and p's;
 	// SetCgroup sets them to p's. The runtime is told first, about the pod's current
@@ -117,9 +116,6 @@ func (w *worker) admitResize(a allocation.Allocation, trigger string, now time.T
 		w.log.Info("resizing pod")
 		w.agent.notifyFreed(triggerPodResized)
 	case w.allocation.PendingChanged(before):
-		if v.Warning != "" {
-			w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", v.Warning)
-		}
 		w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "Resize"+p.Reason, resizeMessage("Pod resize "+p.Reason, d, p.Message))
 		w.log.Info("pod resize pending", "reason", p.Reason, "message", p.Message)
 	}

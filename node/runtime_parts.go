@@ -141,7 +141,7 @@ func (n *Node) assemble(facts Facts) (*runtimeParts, error) {
 	n.problems.add(p.eviction.Problems)
 	p.admission = admission.NewGate(&admission.Node{
 		Name: n.cfg.NodeName, Labels: admission.Labels(n.cfg.NodeName, n.cfg.NodeLabels), Taints: n.cfg.Taints,
-		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups, DeclaredFeatures: declaredFeatures,
+		Allocatable: n.resources.Allocatable, Sysctls: n.sysctls, StrictGroups: facts.StrictGroups, DeclaredFeatures: n.declaredFeatures(),
 		AppArmorError: admission.HostAppArmor(), Swap: options.GetsSwap, Pressure: p.eviction.Conditions, ClusterNode: n.cluster.node, Refresh: n.cluster.rereadNode,
 	}, p.devices, n.registry)
 	if err := p.newImages(wake); err != nil {
@@ -203,7 +203,7 @@ func (n *runtimeParts) newAgentParts() agent.Parts {
 		Observer: observer{n.client, n.oom}, Inputs: inputs{n.newEnvResolver(), n.cfg.Features}, Files: n.files,
 		Sandboxes: sandboxes{n.client, n.network, n.objects, n.callFailed, n.sandboxImage()}, Containers: containers{n.client, n.callFailed}, Images: n.images, Volumes: n.volumes,
 		Cgroups: groups, Admitter: n.admission, Devices: n.devices, ResourceClaims: n.resourceClaims, Limits: n.limits(), Resizer: resizer{groups, n.admission}, Probes: n.prober, Hooks: n.hooks,
-		HostIP: n.hostIP, NodeIPs: n.addresses.Current(), MissingFeatures: missingFeatures(n.options.Version.Kubernetes, n.declaredFeatures()), MemoryQoS: n.memoryQoS(),
+		HostIP: n.hostIP, NodeIPs: n.addresses.Current(), MissingFeatures: n.admission.MissingFeatures, MemoryQoS: n.memoryQoS(),
 	}
 }
 
@@ -224,9 +224,11 @@ func (n *runtimeParts) start(ctx context.Context, g *errgroup.Group, started tim
 	start(ctx, g, "pod resources", podresources.New(podresources.Config{
 		Socket: filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"), Pods: n.activePods, Devices: n.devices, ResourceClaims: n.podResourcesClaims, Log: n.log, Metrics: n.registry,
 	}).Run)
-	start(ctx, g, "PodsAPI", podsapi.New(podsapi.Config{
-		Socket: filepath.Join(n.cfg.RootDir, "pods-api", "pods-api.sock"), Pods: n.status, Ready: n.agent.Surveyed, Log: n.log, Metrics: n.registry,
-	}).Run)
+	if n.cfg.Features.Enabled(features.PodsAPI) {
+		start(ctx, g, "PodsAPI", podsapi.New(podsapi.Config{
+			Socket: filepath.Join(n.cfg.RootDir, "pods-api", "pods-api.sock"), Pods: n.status, Ready: n.agent.Surveyed, Log: n.log, Metrics: n.registry,
+		}).Run)
+	}
 	if n.draManager != nil {
 		start(ctx, g, "DRA drivers", n.draManager.Run)
 	}

@@ -15,13 +15,13 @@ import (
 	"podd/internal/wake"
 )
 
-// The reasons of events. They are the kubelet's, but for eventInvalid.
+// The reasons of events. They are the kubelet's, but for reasonInvalid.
 const (
-	eventDenied  = certificatesv1.PodCertificateRequestConditionTypeDenied
-	eventFailed  = certificatesv1.PodCertificateRequestConditionTypeFailed
-	eventOverdue = "CertificateOverdueForRefresh"
-	eventExpired = "CertificateExpired"
-	eventInvalid = "CertificateInvalid"
+	eventDenied   = certificatesv1.PodCertificateRequestConditionTypeDenied
+	eventFailed   = certificatesv1.PodCertificateRequestConditionTypeFailed
+	reasonOverdue = "CertificateOverdueForRefresh"
+	reasonExpired = "CertificateExpired"
+	reasonInvalid = "CertificateInvalid"
 )
 
 // dueLocked says whether an attempt is to start now, and otherwise when the credential is to be
@@ -75,7 +75,7 @@ func (c *credential) tellAgeLocked(now time.Time, due *news, later func(wake.Mom
 	case c.overdueTold:
 	case c.overdueAt.Reached(now):
 		c.overdueTold = true
-		due.warn(c, eventOverdue, "refresh overdue, the certificate expires at %s: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
+		due.warn(c, reasonOverdue, "refresh overdue, the certificate expires at %s: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
 	default:
 		later(c.overdueAt)
 	}
@@ -83,7 +83,7 @@ func (c *credential) tellAgeLocked(now time.Time, due *news, later func(wake.Mom
 	case c.expiredTold:
 	case c.expiresAt.Reached(now):
 		c.expiredTold = true
-		due.warn(c, eventExpired, "expired at %s, the volume still has it: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
+		due.warn(c, reasonExpired, "expired at %s, the volume still has it: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
 	default:
 		later(c.expiresAt)
 	}
@@ -276,7 +276,7 @@ func (c *credential) handleShownLocked(r *certificatesv1.PodCertificateRequest, 
 		if c.current == nil {
 			break // FailedMount says it
 		}
-		n.warn(c, eventInvalid, "%v; the volume keeps the certificate that it has, which expires at %s, and podd asks again", got.bad, c.current.notAfter.UTC().Format(time.RFC3339))
+		n.warn(c, reasonInvalid, "%v; the volume keeps the certificate that it has, which expires at %s, and podd asks again", got.bad, c.current.notAfter.UTC().Format(time.RFC3339))
 		return
 	case got.issued != nil:
 		c.useLocked(got.issued, now)

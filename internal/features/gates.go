@@ -20,6 +20,7 @@ const (
 	H2CContainerProbe            Gate = "H2CContainerProbe"
 	KubeletAllocatedPodsEndpoint Gate = "KubeletAllocatedPodsEndpoint"
 	MemoryQoS                    Gate = "MemoryQoS"
+	PodsAPI                      Gate = "PodsAPI"
 	VolumeBindMountOptions       Gate = "VolumeBindMountOptions"
 )
 
@@ -27,7 +28,7 @@ const (
 // the release makes no difference here: podd always does, or never does, what it is about.
 var had = []Gate{
 	AtomicWriteVolumeUserFields, DRAOptionalNodeOperations, DefaultPodSysctls, EmptyDirVolumeMode, GRPCContainerProbeTLS, H2CContainerProbe,
-	KubeletAllocatedPodsEndpoint, MemoryQoS,
+	KubeletAllocatedPodsEndpoint, MemoryQoS, PodsAPI,
 }
 
 // Gates that stand for all of a stage that are not given themselves.

@@ -140,6 +140,10 @@ func TestEveryMetricOfTheKubeletIsHereOrHasAReason(t *testing.T) {
 // has from elsewhere, and where.
 var foreignNames = map[string]string{
 	"kubernetes_build_info":                "k8s.io/component-base/metrics/prometheus/version",
+	"kubernetes_feature_enabled":           "k8s.io/component-base/metrics/prometheus/feature",
+	"kubernetes_healthcheck":               "k8s.io/component-base/metrics/prometheus/slis",
+	"kubernetes_healthchecks_total":        "k8s.io/component-base/metrics/prometheus/slis",
+	"process_start_time_seconds":           "k8s.io/component-base/metrics, on /metrics/slis",
 	"rest_client_request_duration_seconds": "k8s.io/component-base/metrics/prometheus/restclient",
 	"rest_client_requests_total":           "k8s.io/component-base/metrics/prometheus/restclient",
 }

@@ -17,18 +17,18 @@ type metrics struct {
 type selinuxMetrics struct{ containerErrors, podErrors, volumeErrors, admitted *prometheus.GaugeVec }
 
 func newSELinuxMetrics(reg prometheus.Registerer) selinuxMetrics {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "volume_manager_selinux_" + name, Help: help}, append(labels, "access_mode"))
+	gauge := func(name, help string, labels []string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "volume_manager_selinux_" + name, Help: help}, labels)
 		if reg != nil {
 			reg.MustRegister(g)
 		}
 		return g
 	}
 	return selinuxMetrics{
-		containerErrors: gauge("container_errors_total", "Attempts to mount a volume for a pod whose seLinuxOptions make no SELinux label."),
-		podErrors:       gauge("pod_context_mismatch_errors_total", "Attempts to mount a volume for a pod whose containers use it with different SELinux labels."),
-		volumeErrors:    gauge("volume_context_mismatch_errors_total", "Attempts to mount a volume that another pod uses with another SELinux label.", "volume_plugin"),
-		admitted:        gauge("volumes_admitted_total", "Volumes mounted with an SELinux label.", "volume_plugin"),
+		containerErrors: gauge("container_errors_total", "Attempts to mount a volume for a pod whose seLinuxOptions make no SELinux label.", []string{"access_mode"}),
+		podErrors:       gauge("pod_context_mismatch_errors_total", "Attempts to mount a volume for a pod whose containers use it with different SELinux labels.", []string{"access_mode"}),
+		volumeErrors:    gauge("volume_context_mismatch_errors_total", "Attempts to mount a volume that another pod uses with another SELinux label.", []string{"volume_plugin", "access_mode"}),
+		admitted:        gauge("volumes_admitted_total", "Volumes mounted with an SELinux label.", []string{"volume_plugin", "access_mode"}),
 	}
 }
 

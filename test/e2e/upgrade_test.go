@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"podd/bundle"
 	"podd/test/e2e/testnode"
 )
 
@@ -76,8 +75,7 @@ const upgradedObjects = `
 func (e *env) upgrade() {
 	e.Helper()
 	e.stop()
-	e.podd.Binary = nodes.bundle.Podd
-	e.podd.Env = []string{bundle.EnvDir + "=" + nodes.bundle.Bin}
+	e.podd.Take(nodes.bundle)
 	e.start()
 }
 

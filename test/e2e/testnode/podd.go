@@ -54,7 +54,8 @@ type Podd struct {
 
 // NewPodd makes the directories of a podd below dir; it starts nothing.
 func NewPodd(place *Place, b Bundle, dir string) (*Podd, error) {
-	p := &Podd{Place: place, Binary: b.Podd, Dir: dir, Config: map[string]any{}, Env: []string{bundle.EnvDir + "=" + b.Bin}}
+	p := &Podd{Place: place, Dir: dir, Config: map[string]any{}}
+	p.Take(b)
 	for _, d := range []string{place.Root(), place.State(), p.Manifests(), p.Images(), p.PodLogs()} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, fmt.Errorf("make podd's directories: %w", err)
@@ -66,6 +67,11 @@ func NewPodd(place *Place, b Bundle, dir string) (*Podd, error) {
 		},
 	}}
 	return p, nil
+}
+
+// Take has the next Start run the podd of a bundle, with the runtime of that bundle.
+func (p *Podd) Take(b Bundle) {
+	p.Binary, p.Env = b.Podd, []string{bundle.EnvDir + "=" + b.Bin}
 }
 
 // Manifests is --pod-manifest-path; Images is the image directory.
