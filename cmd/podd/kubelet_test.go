@@ -23,7 +23,7 @@ func TestUnderTheNameKubeletUnknownFieldsAreReported(t *testing.T) {
 		}
 	}
 	log := d.stop()
-	for _, want := range []string{"manifest warning", "metadata.component", "--runonce: has no effect: ", "--feature-gates: has no effect: podd has no feature gates"} {
+	for _, want := range []string{"manifest warning", "metadata.component", "--runonce: has no effect: ", "--feature-gates: CPUManagerPolicyAlphaOptions: makes no difference: podd does not have this feature gate"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log has no warning %q: %s", want, log)
 		}

@@ -134,7 +134,7 @@ func (d *daemon) start() {
 	d.log, d.done = &bytes.Buffer{}, make(chan struct{})
 	program := []string{"podd", "run"}
 	if d.kubelet {
-		program = []string{"kubelet", "--runonce", "--feature-gates=A=true"} // which podd does not have
+		program = []string{"kubelet", "--runonce", "--feature-gates=CPUManagerPolicyAlphaOptions=true"} // which podd does not have
 		if err := os.Symlink("podd", filepath.Join(d.dir, "kubelet")); err != nil {
 			d.t.Fatal(err)
 		}

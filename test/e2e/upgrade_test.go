@@ -52,7 +52,7 @@ spec:
     image: ${IMAGE}
     command: [sh, -c, "echo x >> /out/${NAME}-main; ${REST}"]
     resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 64Mi}}
-    livenessProbe: {exec: {command: [test, -e, /cache], timeoutSeconds: 5}, periodSeconds: 1}
+    livenessProbe: {exec: {command: [test, -e, /cache]}, timeoutSeconds: 5, periodSeconds: 1}
     env: [{name: LEVEL, valueFrom: {configMapKeyRef: {name: settings, key: level}}}]
     volumeMounts: [{name: out, mountPath: /out}, {name: cache, mountPath: /cache}, {name: mem, mountPath: /mem}, {name: all, mountPath: /all}, {name: out, mountPath: /sub, subPath: ${NAME}}]
   volumes:
@@ -214,7 +214,10 @@ func (e *env) statuses() map[string]string {
 	}
 	all := map[string]string{}
 	for _, p := range pods {
-		text := fmt.Sprintf("%s %s, QoS %s, start %s, IP %s", p.UID, p.Status.Phase, p.Status.QOSClass, p.Status.StartTime, p.Status.PodIP)
+		text := fmt.Sprintf("%s %s, QoS %s, start %s", p.UID, p.Status.Phase, p.Status.QOSClass, p.Status.StartTime)
+		if p.Status.Phase == v1.PodRunning { // one that has ended gives its address back
+			text += ", IP " + p.Status.PodIP
+		}
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			text += fmt.Sprintf("; %s: %s, %d restarts, ready %t, image %s", c.Name, c.ContainerID, c.RestartCount, c.Ready, c.ImageID)
 		}
