@@ -35,8 +35,8 @@ func declaredFeatures(n *Node, p *v1.Pod) pod.Verdict {
 // does not declare (KEP-5328); none where upstream's rules do not say. An apiserver refuses
 // such a change, unless its admission plugin is off.
 func (g *Gate) MissingFeatures(before, after *v1.Pod) []string {
-	if len(before.Spec.InitContainers) != len(after.Spec.InitContainers) {
-		return nil // no apiserver allows that; upstream's code reads both by one index
+	if len(before.Spec.InitContainers) != len(after.Spec.InitContainers) || changesVolumes(&before.Spec, &after.Spec) {
+		return nil // no apiserver allows that, and upstream's rules would panic
 	}
 	needed, err := ndf.DefaultFramework.InferForPodUpdate(podInfo(before), podInfo(after), kubernetes)
 	if err != nil {
@@ -47,6 +47,16 @@ func (g *Gate) MissingFeatures(before, after *v1.Pod) []string {
 		return nil
 	}
 	return missing
+}
+
+// changesVolumes says that a volume has become an emptyDir, or is none any more.
+func changesVolumes(before, after *v1.PodSpec) bool {
+	for i := range min(len(before.Volumes), len(after.Volumes)) {
+		if (before.Volumes[i].EmptyDir == nil) != (after.Volumes[i].EmptyDir == nil) {
+			return true
+		}
+	}
+	return false
 }
 
 // lacks returns which features the node does not declare.

@@ -22,6 +22,10 @@ func TestAChangeThatNeedsAFeatureOfAnotherNode(t *testing.T) {
 		return p
 	}
 	podLevel := func(cpu string) *v1.Pod { return &v1.Pod{Spec: v1.PodSpec{Resources: with(cpu)}} }
+	limit := resource.MustParse("1Mi")
+	inMemory := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+		EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit},
+	}}}}}
 	const initResize, podResize = "InPlacePodVerticalScalingInitContainers", "InPlacePodLevelResourcesVerticalScaling"
 	for name, c := range map[string]struct {
 		before, after *v1.Pod
@@ -33,6 +37,7 @@ func TestAChangeThatNeedsAFeatureOfAnotherNode(t *testing.T) {
 		"declared":                           {inits(1, "1"), inits(1, "2"), []string{initResize}, nil},
 		"another":                            {podLevel("1"), podLevel("2"), []string{initResize}, []string{podResize}},
 		"what no apiserver would allow":      {inits(2, "1"), inits(1, "2"), nil, nil},
+		"a volume of another kind":           {&v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v"}}}}, inMemory, nil, nil},
 		"a name that upstream does not know": {inits(1, "1"), inits(1, "2"), []string{initResize, "Unknown"}, nil},
 	} {
 		if got := (&Gate{node: &Node{DeclaredFeatures: c.declared}}).MissingFeatures(c.before, c.after); !slices.Equal(got, c.want) {

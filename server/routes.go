@@ -80,7 +80,7 @@ func (s *Server) allocatedGroup(bounds ...middleware) group {
 		return group{}
 	}
 	one := http.HandlerFunc(s.allocatedPod)
-	return group{middleware: append([]middleware{readOnly}, bounds...), routes: []route{
+	return group{middleware: append([]middleware{getOnly}, bounds...), routes: []route{
 		{"/allocatedPods", s.serveJSON(func(*http.Request) any { return podList(withoutStatus(s.config.Kubelet.AllocatedPods())) })},
 		{"/allocatedPods/{namespace}/{pod}", one}, {"/allocatedPods/{namespace}/{pod}/{uid}", one},
 	}}

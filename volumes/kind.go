@@ -10,12 +10,13 @@ import (
 
 	"podd/internal/features"
 	"podd/internal/pod"
+	"podd/internal/selinux"
 )
 
 // kinds lists the volume kinds that podd supports. To add one, add a line here and a
 // file with its kind value and its driver.
 func kinds(o Options) []kind {
-	memory := &tmpfs{labels: o.SELinux, mountCall: unix.Mount}
+	memory := &tmpfs{labels: o.SELinux, mountCall: unix.Mount, labelAt: selinux.LabelOf}
 	return []kind{
 		emptyDirs(o, memory),
 		hostPaths(),

@@ -189,7 +189,7 @@ func liveKind(plugin string, handles func(*v1.VolumeSource) bool, l *liveDriver)
 		path: func(t target) string { return t.dir },
 	}
 	if l.memory != nil {
-		k.labelled = func(t target) bool { return l.memory.labelOf(t) != "" }
+		k.labelled = l.memory.labelled
 	}
 	return k
 }

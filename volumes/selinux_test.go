@@ -15,6 +15,7 @@ import (
 // kernel of this machine may not know.
 func recordTmpfs(m *Mounter) (options func() []string) {
 	var all []string
+	labels := map[string]string{} // by directory
 	for i := range m.kinds {
 		if l, ok := m.kinds[i].driver.(*liveDriver); ok && l.memory != nil {
 			l.memory.mountCall = func(source, target, kind string, flags uintptr, data string) error {
@@ -27,9 +28,12 @@ func recordTmpfs(m *Mounter) (options func() []string) {
 				err := unix.Mount(source, target, kind, flags, strings.Join(rest, ","))
 				if err == nil {
 					all = append(all, strings.TrimSuffix(data, ",noswap"))
+					_, context, _ := strings.Cut(strings.TrimSuffix(data, ",noswap"), "context=")
+					labels[target] = strings.Trim(context, `"`)
 				}
 				return err
 			}
+			l.memory.labelAt = func(path string) string { return labels[path] }
 		}
 	}
 	return func() []string { slices.Sort(all); return all }
@@ -67,6 +71,17 @@ func TestFilesInMemoryAreMountedWithThePodsLabel(t *testing.T) {
 				inMemory := i < 3
 				if got, want := mount.SELinuxRelabel, !inMemory || c.want == plain; got != want {
 					t.Errorf("%s: relabelled: got %v, want %v", mount.ContainerPath, got, want)
+				}
+			}
+			// One that an earlier podd has mounted without a label is relabelled.
+			for i := range m.kinds {
+				if l, ok := m.kinds[i].driver.(*liveDriver); ok && l.memory != nil {
+					l.memory.labelAt = func(string) string { return "" }
+				}
+			}
+			for _, mount := range mustMounts(t, m, p) {
+				if !mount.SELinuxRelabel {
+					t.Errorf("%s, mounted without a label: not relabelled", mount.ContainerPath)
 				}
 			}
 			mustTearDown(t, m, "a")

@@ -19,17 +19,21 @@ type tmpfs struct {
 	labels *selinux.Labels
 	// mountCall is mount(2), except in tests.
 	mountCall func(source, target, kind string, flags uintptr, data string) error
+	// labelAt is selinux.LabelOf, except in tests.
+	labelAt func(path string) string
 }
 
 // labelOf returns the SELinux label with which a live volume is mounted: podd's own files in
-// it then have that label, too, from their creation on. Where the pod's containers do not
-// agree on one, it is "", and the runtime relabels.
-func (m *tmpfs) labelOf(t target) string {
-	label, err := m.labels.OfVolume(t.pod, t.volume.Name)
-	if err != nil {
-		return ""
-	}
-	return label
+// it then have that label, too, from their creation on. Unless all containers that mount the
+// volume have that label, it is "", and the runtime relabels: nobody can relabel the files of
+// a mount that has a label.
+func (m *tmpfs) labelOf(t target) string { return m.labels.OfAllContainers(t.pod, t.volume.Name) }
+
+// labelled says whether a live volume's files have the label that its containers need. An
+// earlier podd, or one that knew fewer containers, may have mounted it without.
+func (m *tmpfs) labelled(t target) bool {
+	label := m.labelOf(t)
+	return label != "" && m.labelAt(t.dir) == label
 }
 
 // tmpfsOptions are those of a mount.

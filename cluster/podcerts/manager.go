@@ -71,8 +71,10 @@ const (
 	bindingRetry = 50 * time.Millisecond
 	// maxSleep bounds how late podd notices that the machine was suspended.
 	maxSleep = time.Minute
-	// maxConcurrentRequests bounds the concurrent requests.
+	// maxConcurrentRequests bounds the attempts in flight, and maxConcurrentPerPod those of one
+	// pod: a pod with many sources, or with dear keys, must not hold up the others.
 	maxConcurrentRequests = 10
+	maxConcurrentPerPod   = 2
 )
 
 var (
@@ -135,7 +137,7 @@ type Manager struct {
 	cfg  Config
 	log  *slog.Logger
 	poke wake.Signal
-	// keySlots bounds the keys that are made at a time: RSA takes seconds of a processor.
+	// keySlots bounds the RSA keys that are made at a time: each takes seconds of a processor.
 	keySlots chan struct{}
 
 	mu    sync.Mutex
@@ -294,11 +296,17 @@ func (r *run) dispatch(ctx context.Context) (next time.Time, wanted bool) {
 	r.m.mu.Lock()
 	wanted = len(r.m.creds) > 0
 	for _, of := range r.m.creds {
+		inFlight := 0
+		for _, c := range of {
+			if c.inFlight {
+				inFlight++
+			}
+		}
 		for _, c := range of {
 			start, at := c.dueLocked(now, &due)
-			if start {
+			if start && inFlight < maxConcurrentPerPod && r.start(ctx, c) { // others follow when an attempt ends
 				c.inFlight = true
-				r.start(ctx, c)
+				inFlight++
 			}
 			if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
@@ -310,18 +318,20 @@ func (r *run) dispatch(ctx context.Context) (next time.Time, wanted bool) {
 	return next, wanted
 }
 
-// start makes an attempt beside Run's goroutine.
-func (r *run) start(ctx context.Context, c *credential) {
+// start makes an attempt beside Run's goroutine, if one more may be in flight. It notifies poke
+// at its end.
+func (r *run) start(ctx context.Context, c *credential) bool {
+	select {
+	case r.slots <- struct{}{}:
+	default:
+		return false
+	}
 	r.work.Go(func() {
-		select {
-		case r.slots <- struct{}{}:
-			defer func() { <-r.slots }()
-		case <-ctx.Done():
-			return
-		}
 		r.m.attempt(ctx, c).publish(r.m, r.listeners)
+		<-r.slots
 		r.m.poke.Notify()
 	})
+	return true
 }
 
 // news is what a change has for others, once the lock is released.

@@ -547,6 +547,38 @@ func TestTwoSourcesHaveTwoKeys(t *testing.T) {
 	})
 }
 
+// TestAPodWithManySourcesLeavesOthersTheirTurn, and one that is gone has nothing requested any
+// more: neither key nor PodCertificateRequest.
+func TestAPodWithManySourcesLeavesOthersTheirTurn(t *testing.T) {
+	managing(t, func(n *node) {
+		block := make(chan struct{})
+		n.s.mu.Lock()
+		n.s.block = block
+		n.s.mu.Unlock()
+		for i := range maxPerPod {
+			_, _, _ = n.Credential(web(), "tls", i, projection())
+		}
+		synctest.Wait()
+		other := web()
+		other.UID = "uid-2"
+		_, _, _ = n.Credential(other, "tls", 0, projection())
+		synctest.Wait()
+		n.s.mu.Lock()
+		waiting := n.s.blocked
+		n.s.mu.Unlock()
+		if want := maxConcurrentPerPod + 1; waiting != want {
+			t.Errorf("%d requests are in flight, want %d: two of the one pod, and that of the other", waiting, want)
+		}
+		n.Forget("uid-1")
+		close(block)
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		if made := n.s.count(); made != maxConcurrentPerPod+1 {
+			t.Errorf("%d requests were made, want those that were in flight", made)
+		}
+	})
+}
+
 func TestANodeThatIsNotRegisteredYetRequestsNothing(t *testing.T) {
 	managing(t, func(n *node) {
 		n.unregistered.Store(true)

@@ -1,6 +1,7 @@
 package podcerts
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +21,7 @@ func (m *Manager) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	for _, of := range m.creds {
 		for _, c := range of {
-			n[[2]string{c.source.SignerName, c.stateLocked(now)}]++
+			n[[2]string{strings.ToValidUTF8(c.source.SignerName, "\uFFFD"), c.stateLocked(now)}]++
 		}
 	}
 	m.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -109,6 +110,9 @@ func (m *Manager) attempt(ctx context.Context, c *credential) (n news) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.inFlight = false
+	if !m.wantedLocked(c) {
+		return n // the apiserver deletes the request with its owner, the pod
+	}
 	if err != nil {
 		if m.failedLocked(ctx, c, err) && c.current == nil {
 			n.changed = append(n.changed, c.pod.UID)
@@ -160,16 +164,24 @@ func (m *Manager) request(ctx context.Context, c *credential) (*certificatesv1.P
 // keyOf returns the key of an attempt that failed, or makes one. Nobody has certified the former.
 func (m *Manager) keyOf(ctx context.Context, c *credential) (*keyPair, error) {
 	m.mu.Lock()
-	key := c.unused
+	key, wanted := c.unused, m.wantedLocked(c)
 	m.mu.Unlock()
 	if key != nil {
 		return key, nil
 	}
-	select {
-	case m.keySlots <- struct{}{}:
-		defer func() { <-m.keySlots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if wanted && strings.HasPrefix(c.source.KeyType, "RSA") {
+		select {
+		case m.keySlots <- struct{}{}:
+			defer func() { <-m.keySlots }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		m.mu.Lock()
+		wanted = m.wantedLocked(c)
+		m.mu.Unlock()
+	}
+	if !wanted {
+		return nil, errForgotten
 	}
 	key, err := newKeyPair(c.source.KeyType)
 	if err != nil {
@@ -180,6 +192,11 @@ func (m *Manager) keyOf(ctx context.Context, c *credential) (*keyPair, error) {
 	m.mu.Unlock()
 	return key, nil
 }
+
+// errForgotten says that the pod is gone, and with it what it wanted.
+var errForgotten = errors.New("the pod is gone")
+
+func (m *Manager) wantedLocked(c *credential) bool { return m.creds[c.pod.UID][c.key] == c }
 
 // explain names what is missing if the apiserver does not have PodCertificateRequests.
 func explain(err error) error {

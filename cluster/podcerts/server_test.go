@@ -41,6 +41,9 @@ type server struct {
 	set       func([]*certificatesv1.PodCertificateRequest, error)
 	err       error     // the answer to a creation
 	refuse    time.Time // until when the pod is not known to be bound to the node
+	// block, unless nil, holds up creations until it is closed; blocked counts those.
+	block   chan struct{}
+	blocked int
 	// atOnce signs before a creation is answered.
 	atOnce bool
 
@@ -76,6 +79,12 @@ func (s *server) ServiceAccount(_ context.Context, namespace, name string) (*v1.
 
 func (s *server) CreatePodCertificateRequest(_ context.Context, r *certificatesv1.PodCertificateRequest) (*certificatesv1.PodCertificateRequest, error) {
 	s.mu.Lock()
+	if block := s.block; block != nil {
+		s.blocked++
+		s.mu.Unlock()
+		<-block
+		s.mu.Lock()
+	}
 	s.asked++
 	if s.err != nil {
 		defer s.mu.Unlock()

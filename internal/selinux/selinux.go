@@ -1,5 +1,5 @@
 // Package selinux computes the labels of files for pods with seLinuxOptions, so that volumes
-// can be mounted with them (KEP-1710). Everything but Find is pure.
+// can be mounted with them (KEP-1710). Everything but Find and LabelOf is pure.
 package selinux
 
 import (
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"podd/internal/pod"
@@ -117,6 +118,33 @@ func (l *Labels) OfVolume(p *v1.Pod, volume string) (string, error) {
 		slices.Sort(labels)
 		return "", &ConflictError{labels}
 	}
+}
+
+// OfAllContainers is OfVolume where each container that mounts the volume has the label by its
+// own seLinuxOptions or the pod's; otherwise "".
+func (l *Labels) OfAllContainers(p *v1.Pod, volume string) string {
+	label, err := l.OfVolume(p, volume)
+	if err != nil || label == "" {
+		return ""
+	}
+	for c := range pod.ContainerSpecs(&p.Spec) {
+		mounts := slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
+		if mounts && pod.SecurityContext(p, c).SELinuxOptions == nil {
+			return ""
+		}
+	}
+	return label
+}
+
+// LabelOf returns the SELinux label of a file; "" if it has none or does not exist.
+func LabelOf(path string) string {
+	const longest = 4096 // bytes, of any label
+	b := make([]byte, longest)
+	n, err := unix.Lgetxattr(path, "security.selinux", b)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimRight(string(b[:n]), "\x00")
 }
 
 func relabels(p *v1.Pod) bool {

@@ -73,6 +73,35 @@ func TestLabelOfAVolume(t *testing.T) {
 	}
 }
 
+// TestOneContainerWithoutALabelHasTheRuntimeRelabel: it could not read files that are mounted
+// with another container's label.
+func TestOneContainerWithoutALabelHasTheRuntimeRelabel(t *testing.T) {
+	l := New("system_u:object_r:container_file_t:s0")
+	const label = "system_u:object_r:container_file_t:s0:c1,c2"
+	mounts := []v1.VolumeMount{{Name: "token", MountPath: "/t"}}
+	level := &v1.SecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1,c2"}}
+	for name, c := range map[string]struct {
+		containers []v1.Container
+		whole      *v1.PodSecurityContext
+		want       string
+	}{
+		"one":               {[]v1.Container{{Name: "a", VolumeMounts: mounts, SecurityContext: level}}, nil, label},
+		"one without":       {[]v1.Container{{Name: "a", VolumeMounts: mounts, SecurityContext: level}, {Name: "b", VolumeMounts: mounts}}, nil, ""},
+		"it does not mount": {[]v1.Container{{Name: "a", VolumeMounts: mounts, SecurityContext: level}, {Name: "b"}}, nil, label},
+		"it has the pod's":  {[]v1.Container{{Name: "a", VolumeMounts: mounts, SecurityContext: level}, {Name: "b", VolumeMounts: mounts}}, &v1.PodSecurityContext{SELinuxOptions: level.SELinuxOptions}, label},
+		"none has one":      {[]v1.Container{{Name: "a", VolumeMounts: mounts}}, nil, ""},
+		"nobody mounts it":  {nil, nil, ""},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: c.containers, SecurityContext: c.whole}}
+		if got := l.OfAllContainers(p, "token"); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	if got := LabelOf(t.TempDir() + "/none"); got != "" {
+		t.Errorf("a file that is not there has the label %q", got)
+	}
+}
+
 func TestThePolicysFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lxc_contexts")
 	text := "# file = \"no\"\nprocess = \"system_u:system_r:container_t:s0\"\n  file = \"" + fileLabel + "\"\nSELINUXTYPE=targeted\n"

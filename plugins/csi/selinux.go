@@ -87,6 +87,17 @@ func (v *Volumes) awaitLabel(p *plan) {
 	v.labelWaiting[p.key()][p.pod.UID] = true
 }
 
+// stopAwaitingLabel forgets a pod that no longer waits for any volume.
+func (v *Volumes) stopAwaitingLabel(uid pod.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for key, waiting := range v.labelWaiting {
+		if delete(waiting, uid); len(waiting) == 0 {
+			delete(v.labelWaiting, key)
+		}
+	}
+}
+
 // wakeLabelWaiting wakes the pods that wait for a volume, which a pod no longer uses.
 func (v *Volumes) wakeLabelWaiting(r *record) {
 	v.mu.Lock()

@@ -124,6 +124,21 @@ func TestAPodWithAnotherLabelWaitsForTheVolume(t *testing.T) {
 	n.wantGauges(map[string]float64{"volume_context_mismatch_errors_total": 3, "volumes_admitted_total": 2})
 }
 
+// A pod that waits and is deleted meanwhile leaves nothing behind, however long the other stays.
+func TestAPodThatStopsWaitingForAVolumeIsForgotten(t *testing.T) {
+	n, _ := withLabels(t, "", true)
+	a, b := n.labelled("a", "s0:c1,c2"), n.labelled("b", "s0:c3,c4")
+	n.mustSetUp(a)
+	if _, err := n.SetUp(t.Context(), b); err == nil || len(n.labelWaiting) != 1 {
+		t.Fatalf("got %v, and %d volumes are waited for; want a conflict", err, len(n.labelWaiting))
+	}
+	n.mustTearDown(b)
+	if len(n.labelWaiting) != 0 {
+		t.Errorf("waiting: got %v, want none", n.labelWaiting)
+	}
+	n.mustTearDown(a)
+}
+
 func TestContainersWithOtherLabelsDoNotShareAVolume(t *testing.T) {
 	n, f := withLabels(t, "", true)
 	v := n.labelled("a", "s0:c1,c2")

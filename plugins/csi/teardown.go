@@ -82,6 +82,7 @@ func (v *Volumes) joinTearDown(ctx context.Context, dir string) *runningTearDown
 // doTearDown unpublishes the volume, unstages it if this was the last user, and removes the
 // record.
 func (v *Volumes) doTearDown(ctx context.Context, dir string) error {
+	v.stopAwaitingLabel(uidOf(dir))
 	r, err := readRecord(dir)
 	if errors.Is(err, fs.ErrNotExist) { // its driver was never called
 		return v.leftoverError(removeEmpty(filepath.Join(dir, "mount")), "an unknown driver")

@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,6 +74,7 @@ func (d callTimer) intercept(ctx context.Context, method string, q, r any, conn 
 
 // skipped counts a call that a driver was spared. It need never register here: claims name it.
 func (m *metrics) skipped(driver string, call resourcev1.SkipNodeOperation) {
+	driver = strings.ToValidUTF8(driver, "\uFFFD")
 	m.mu.Lock()
 	if !m.spared[driver] && len(m.spared) >= maxDrivers {
 		driver = anyDriver

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -45,6 +46,20 @@ func TestAPluginIsRegisteredForAsLongAsItsSocketIsThere(t *testing.T) {
 			want := "register gpu.example.com 1.0.0" + at + "; deregister gpu.example.com" + at
 			eventually(t, "it is removed with its socket", func() bool { return r.list() == want })
 		})
+	}
+}
+
+// A plugin names its socket, also with bytes that no label may have: the scrape goes on.
+func TestASocketWhoseNameIsNoUTF8DoesNotEndAScrape(t *testing.T) {
+	r := &Registry{sockets: map[string]*socket{"/p/\xff.sock": {}, "/p/\xfe.sock": {}, "/p/gpu.sock": {}}}
+	if n := testutil.CollectAndCount(r, "plugin_manager_total_plugins"); n != 2 { // two names have one label
+		t.Errorf("got %d series, want 2", n)
+	}
+	for i := range 3 * maxSeries {
+		r.sockets[fmt.Sprint(i)] = &socket{}
+	}
+	if n := testutil.CollectAndCount(r, "plugin_manager_total_plugins"); n > maxSeries+2 {
+		t.Errorf("got %d series of %d sockets", n, len(r.sockets))
 	}
 }
 
