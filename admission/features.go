@@ -11,11 +11,11 @@ import (
 	"podd/internal/versions"
 )
 
-// kubernetes is the release whose rules say which features a pod needs.
+// kubernetes is the release by whose rules podd infers which features a pod needs.
 var kubernetes = version.MustParse(versions.Kubernetes)
 
-// declaredFeatures rejects a pod that needs a feature which this node does not declare
-// (KEP-5328). A scheduler and an apiserver that heed declared features send none.
+// declaredFeatures rejects a pod that needs a feature that this node does not declare
+// (KEP-5328). A scheduler that checks declared features does not bind such a pod here.
 func declaredFeatures(n *Node, p *v1.Pod) pod.Verdict {
 	needed, err := ndf.DefaultFramework.InferForPodScheduling(podInfo(p), kubernetes)
 	if err != nil {
@@ -31,9 +31,9 @@ func declaredFeatures(n *Node, p *v1.Pod) pod.Verdict {
 	return pod.Verdict{}
 }
 
-// MissingFeatures returns the features that a change of a running pod needs and that this node
-// does not declare (KEP-5328); none where upstream's rules do not say. An apiserver refuses
-// such a change, unless its admission plugin is off.
+// MissingFeatures returns the features that an update of a running pod needs and that this
+// node does not declare (KEP-5328). It returns none if upstream's rules cannot tell. An
+// apiserver rejects such an update, unless its admission plugin is off.
 func (g *Gate) MissingFeatures(before, after *v1.Pod) []string {
 	if len(before.Spec.InitContainers) != len(after.Spec.InitContainers) || changesVolumes(&before.Spec, &after.Spec) {
 		return nil // no apiserver allows that, and upstream's rules would panic
@@ -59,7 +59,7 @@ func changesVolumes(before, after *v1.PodSpec) bool {
 	return false
 }
 
-// lacks returns which features the node does not declare.
+// lacks returns the needed features that the node does not declare.
 func (n *Node) lacks(needed ndf.FeatureSet) ([]string, error) {
 	if needed.IsEmpty() {
 		return nil, nil

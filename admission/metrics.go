@@ -33,8 +33,8 @@ func (m *metrics) rejected(reason string) {
 	m.rejections.WithLabelValues(reason).Inc()
 }
 
-// resourceLabel is a resource as a label: only the four that every node has have their
-// names. Users name the others, or they are many, so a label for each would have no bound.
+// resourceLabel returns the label for a resource. Only the four resources that every node has
+// get their own. Users choose the names of the others, so one label each would be unbounded.
 func resourceLabel(name v1.ResourceName) string {
 	switch name {
 	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:

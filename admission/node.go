@@ -33,8 +33,8 @@ type Node struct {
 	Sysctls     Sysctls
 	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict.
 	StrictGroups bool
-	// DeclaredFeatures are those of the Node's status, sorted. A pod that needs another one
-	// of the features that nodes declare is rejected.
+	// DeclaredFeatures are those in the Node's status, sorted. A pod that needs a feature that
+	// nodes declare, and that is not among them, is rejected.
 	DeclaredFeatures []string
 	// AppArmorError says why profiles cannot be enforced; nil when they can.
 	AppArmorError error

@@ -8,7 +8,7 @@ import (
 	"podd/internal/pod"
 )
 
-// What makes a resize infeasible, as kubelet_pod_infeasible_resizes_total has it.
+// Why a resize is infeasible: the label reason_detail of kubelet_pod_infeasible_resizes_total.
 const (
 	detailSwap    = "swap_limitation"
 	detailVolumes = "memory_volume_resize_gate_off"
@@ -18,8 +18,8 @@ const (
 // instead of those of allocated, beside others. Reason is v1.PodReasonInfeasible
 // for what can never be granted to this generation of the pod, and
 // v1.PodReasonDeferred for what may fit later. Verdict.Preempt asks for the end
-// of other pods, as Admit's. detail says what makes it infeasible, for metrics; it is empty
-// otherwise.
+// of other pods, as Admit's. detail says, for metrics, why a resize is infeasible. It is empty
+// for any other verdict.
 func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) (v pod.Verdict, detail string) {
 	switch {
 	case n.Swap != nil && resizesSwap(n, desired, allocated):
@@ -34,9 +34,9 @@ func AdmitResize(n *Node, desired, allocated *v1.Pod, others []*v1.Pod) (v pod.V
 	return v, detail
 }
 
-// resizesVolumes says that a memory-backed emptyDir would get another size
-// (InPlacePodVerticalScalingMemoryBackedVolumes, alpha in 1.37), which podd cannot do. An
-// apiserver that heeds declared features accepts no such change.
+// resizesVolumes says that the resize changes the size limit of a memory-backed emptyDir
+// (InPlacePodVerticalScalingMemoryBackedVolumes, alpha in 1.37). podd cannot do that. An
+// apiserver that checks declared features rejects such an update.
 func resizesVolumes(desired, allocated *v1.Pod) bool {
 	had := maps.Collect(pod.MemoryBackedLimits(&allocated.Spec))
 	for name, limit := range pod.MemoryBackedLimits(&desired.Spec) {

@@ -46,7 +46,7 @@ type orphan struct {
 	pod.Summary
 	// spec is the pod as it was accepted; nil if that is unknown.
 	spec *pod.Desired
-	// rejected says that its source had it: it may have run before it was rejected.
+	// rejected says that a source had the pod, and the node rejected it. It may have run before.
 	rejected bool
 }
 

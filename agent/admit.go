@@ -58,7 +58,7 @@ func (a *Agent) admits(c plan.Candidate) bool {
 		}
 		a.metrics.resizes.admitted(d.Pod)
 	case plan.Admitted:
-		if !c.Ended { // as a kubelet that restarts: it admits anew what runs
+		if !c.Ended { // a kubelet that restarts also admits running pods again
 			a.metrics.resizes.admitted(d.Pod)
 		}
 	}
@@ -119,8 +119,8 @@ func (a *Agent) countedPods(uid pod.UID) []*v1.Pod {
 	return list
 }
 
-// Allocated returns the pods that use resources of the node, each with those that the node
-// allocated to it, sorted by namespace and name. They are shared: change nothing. Any
+// Allocated returns the pods that use resources of the node, sorted by namespace and name.
+// Each has the resources that the node allocated to it. Callers must not modify the pods. Any
 // goroutine may call it.
 func (a *Agent) Allocated() []*v1.Pod {
 	all := a.countedPods("")
@@ -155,8 +155,9 @@ func (w *worker) finish(finished bool) {
 	}
 }
 
-// notifyFreed has the admission of rejected pods and deferred resizes retried. trigger says
-// why; of several at once, the last one counts. Any goroutine may call it.
+// notifyFreed makes Run retry the admission of rejected pods and deferred resizes. trigger
+// says why. If it is called several times before Run wakes, the last trigger counts. Any
+// goroutine may call it.
 func (a *Agent) notifyFreed(trigger string) {
 	a.freedBy.Store(&trigger)
 	a.freed.Notify()

@@ -42,7 +42,7 @@ type Agent struct {
 
 	unknownWoken wake.Signal
 	freed        wake.Signal            // a pod has released resources of the node
-	freedBy      atomic.Pointer[string] // why freed was last notified, one of the triggers
+	freedBy      atomic.Pointer[string] // the trigger of the last notification of freed
 
 	// admissionMu is held while the node decides about a pod or a resize, until its
 	// allocation is visible to the next decision.

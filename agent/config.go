@@ -259,10 +259,10 @@ type Parts struct {
 	Limits Limits
 	// Resizer may be nil: every resize is granted, and only containers change.
 	Resizer Resizer
-	// MissingFeatures returns the features that nodes declare (KEP-5328), that a change of a pod
-	// needs, and that this node does not have. It may be nil, and must not block.
+	// MissingFeatures returns the features (KEP-5328) that an update of a pod needs and that
+	// this node does not declare. It may be nil, and must not block.
 	MissingFeatures func(before, after *v1.Pod) []string
-	// MemoryQoS are the rules by which Containers and Cgroups protect and throttle memory.
+	// MemoryQoS has the rules that Containers and Cgroups apply.
 	MemoryQoS pod.MemoryQoSRules
 	// HostIP returns the address at which pods on the host's network are reached now; empty
 	// if unknown. It must not block.

@@ -8,8 +8,8 @@ import (
 	"podd/internal/pod"
 )
 
-// checkFeatures reports, as the kubelet does, that somebody has changed a pod in a way that needs
-// a feature that this node does not declare: an apiserver normally refuses that.
+// checkFeatures reports an update of a pod that needs a feature that this node does not
+// declare, as the kubelet does. An apiserver normally rejects such an update.
 func (w *worker) checkFeatures(d *pod.Desired) {
 	before := w.stored.checked
 	w.stored.checked = d
@@ -21,6 +21,6 @@ func (w *worker) checkFeatures(d *pod.Desired) {
 		return
 	}
 	names := strings.Join(missing, ", ")
-	w.log.Warn("the pod was changed in a way that this node does not support: the change has no effect here", "missing_features", names)
+	w.log.Warn("this node does not support an update of the pod: the update has no effect here", "missing_features", names)
 	w.agent.cfg.Events.Event(d.Pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", "Pod requires node features that are not available: "+names)
 }

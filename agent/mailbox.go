@@ -20,8 +20,8 @@ type mail struct {
 	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver,
 	// without a reason.
 	completedElsewhere bool
-	// resourcesFreed says, once, why there may be room for a deferred resize: one of the
-	// triggers; empty for nothing.
+	// resourcesFreed is the trigger of a retry of the deferred resize, until it is taken; empty
+	// for none.
 	resourcesFreed string
 	// syncBegan is when the last sync began; an older hint is stale.
 	syncBegan instant

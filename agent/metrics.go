@@ -79,7 +79,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		evictions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
 			Help: "Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
 		preemptions: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_preemptions",
-			Help: "Pods that were terminated to admit a critical pod, by the first resource that it lacked."}, []string{"preemption_signal"}),
+			Help: "Pods that were terminated to admit a critical pod, by the first resource that the critical pod lacked."}, []string{"preemption_signal"}),
 		orphaned: f.NewCounter(prometheus.CounterOpts{Name: "kubelet_orphaned_runtime_pods_total",
 			Help: "Pods found in the runtime that no source wanted and that had no worker."}),
 		restarted: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restarted_pods_total",
@@ -88,9 +88,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		terminated: f.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total",
 			Help: "Containers that have terminated, by kind, exit code and reason."}, []string{"container_type", "exit_code", "reason"}),
 		cleanedOrphans: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes",
-			Help: "Pods that only the disk knew, and whose volumes the last sweep has removed."}),
+			Help: "Pods that existed only on disk at the last sweep. podd removes their volumes."}),
 		keptOrphans: f.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes_errors",
-			Help: "Pods that only the disk knew, and whose volumes the last sweep has kept because of their processes."}),
+			Help: "Pods that existed only on disk at the last sweep, and still have processes. podd keeps their volumes."}),
 		starts: newStartMetrics(f),
 	}
 }

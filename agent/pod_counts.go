@@ -60,7 +60,7 @@ func (c podCounts) Collect(ch chan<- prometheus.Metric) {
 	gauge(managedEphemeralContainers, ephemeral)
 }
 
-// everyWorker are the workers there are now.
+// everyWorker returns the current workers.
 func (a *Agent) everyWorker() []*worker {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +86,8 @@ const (
 	staticUnknown = "unknown"
 )
 
-// static is the kubelet's label for pods that do not come from an apiserver, and for others.
+// static returns the kubelet's value of the label static: "true" for pods that do not come
+// from an apiserver, and "" for the others.
 func static(is bool) string {
 	if is {
 		return "true"
@@ -94,7 +95,8 @@ func static(is bool) string {
 	return ""
 }
 
-// labels returns how a worker counts, its pod, and whether the pod counts against the node.
+// labels returns the labels of a worker, its pod, and whether the pod uses resources of the
+// node.
 func (w *worker) labels() (l workingLabels, d *pod.Desired, counts bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,11 +129,11 @@ func (a *Agent) countDesired() {
 		}
 	}
 	a.metrics.desired.WithLabelValues(static(true)).Set(float64(fixed))
-	// A pod with a deletion request is desired until its source no longer lists it.
+	// A pod that is being deleted counts until its source no longer lists it.
 	a.metrics.desired.WithLabelValues(static(false)).Set(float64(len(a.desired) - fixed + len(a.deleted)))
 }
 
-// preempt terminates the pods that a critical pod needs gone.
+// preempt terminates the pods that must make room for a critical pod.
 func (a *Agent) preempt(verdict pod.Verdict) {
 	for _, victim := range verdict.Preempt {
 		a.mu.Lock()

@@ -32,7 +32,7 @@ func (w *worker) trackObserved(d *pod.Desired, seen pod.Observed, now time.Time)
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
 		before, known := w.reported.states[c.ID]
-		// What had exited before this podd's first look was counted by an earlier one.
+		// An earlier podd counted what had exited before this podd's first look.
 		if c.State == pod.ContainerExited && (known && before != pod.ContainerExited || !known && !first) {
 			w.countTermination(&d.Pod.Spec, c)
 		}

@@ -20,8 +20,8 @@ type Resizer interface {
 	// allocated's. Reason is v1.PodReasonInfeasible or v1.PodReasonDeferred.
 	AdmitResize(desired, allocated *v1.Pod, others []*v1.Pod) pod.Verdict
 	// RaiseCgroup sets the pod's limits to the greater of the current ones and p's;
-	// SetCgroup sets them to p's. The runtime is told first, about the pod's current
-	// sandbox, and may reject the change.
+	// SetCgroup sets them to p's. Both first announce the change to the runtime, for the
+	// pod's current sandbox. The runtime may reject it.
 	RaiseCgroup(ctx context.Context, sandboxID string, p *v1.Pod) error
 	SetCgroup(ctx context.Context, sandboxID string, p *v1.Pod) error
 	// MemoryLimit returns the current limit of the pod's cgroup and that of p, in
@@ -74,7 +74,7 @@ func (w *worker) allocate(in mail, now time.Time) (granted *pod.Desired) {
 }
 
 // setAllocation sets the pod's allocation: for other decisions of the node, in metrics, and in
-// the checkpoint. resolution says why a resize is not deferred any more, if it is not.
+// the checkpoint. resolution says how the wait of a deferred resize ends, if it does.
 func (w *worker) setAllocation(next allocation.Allocation, resolution string) {
 	w.agent.metrics.resizes.allocated(w.allocation, next, resolution, time.Now())
 	w.mu.Lock()
@@ -92,9 +92,9 @@ func (w *worker) setAllocation(next allocation.Allocation, resolution string) {
 	}
 }
 
-// admitResize asks the node whether the pod may have the desired resources; trigger says why
-// now. Concurrent decisions, about a new pod or another resize, wait: each must see the
-// allocations of the previous ones.
+// admitResize asks the node whether the pod may have the desired resources. trigger is the
+// reason for asking now. Concurrent decisions, about a new pod or another resize, wait: each
+// must see the allocations of the previous ones.
 func (w *worker) admitResize(a allocation.Allocation, trigger string, now time.Time) {
 	var v pod.Verdict
 	if w.agent.cfg.Resizer != nil {
@@ -161,12 +161,13 @@ func (w *worker) resize(ctx context.Context, v *view) (did bool, err error) {
 	return false, nil
 }
 
-// resizeBeforeStarts carries out a step's resizes before its containers start, as upstream:
-// one that is to have more starts in a pod that has room for it, beside containers that have
-// already given up their part. A resize that is refused, or was a moment ago, keeps no
-// container from starting, so that the pod is only raised then: the kernel would kill for
-// memory that the pod lacks, and with cgroup v1 it refuses a quota of CPU that exceeds the
-// pod's.
+// resizeBeforeStarts carries out a step's resizes before its containers start, as upstream
+// does. By the time a container starts with more, the pod's limits are high enough, and the
+// containers that get less have given up their part.
+//
+// A resize that fails, or waits for its back-off, does not keep containers from starting. For
+// them the pod's limits are only raised. Otherwise the kernel would kill processes for memory
+// that the pod lacks, and cgroup v1 would reject a CPU quota above the pod's.
 func (w *worker) resizeBeforeStarts(ctx context.Context, v *view) (did bool, err error) {
 	step := &v.step
 	if len(step.Resize) > 0 {
@@ -288,7 +289,7 @@ func (a *Agent) markAllKnown() {
 	a.wakeDeferred(triggerPodsAdded)
 }
 
-// wakeDeferred retries deferred resizes, which wait for room; trigger says why.
+// wakeDeferred retries deferred resizes, which wait for room. trigger is the reason.
 func (a *Agent) wakeDeferred(trigger string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

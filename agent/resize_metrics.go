@@ -15,14 +15,16 @@ import (
 	"podd/internal/pod"
 )
 
-// What ends the wait of a deferred resize, as kubelet_pod_deferred_resize_duration_seconds has it.
+// How the wait of a deferred resize ends: the label resolution of
+// kubelet_pod_deferred_resize_duration_seconds.
 const (
 	resizeAccepted   = "accepted"
 	resizeReverted   = "reverted"
 	resizeTerminated = "terminated"
 )
 
-// Why a deferred resize is decided again, as kubelet_pod_deferred_accepted_resizes_total has it.
+// Why a deferred resize is decided again: the label retry_trigger of
+// kubelet_pod_deferred_accepted_resizes_total.
 const (
 	triggerPodResized    = "pod_resized"
 	triggerPodUpdated    = "pod_updated"
@@ -92,7 +94,7 @@ func (m *resizeMetrics) admitted(p *v1.Pod) {
 	m.admissions.WithLabelValues(mode, strings.ToLower(string(pod.QOSClass(p)))).Inc()
 }
 
-// updated counts what a pod's source desires of its containers now and did not before.
+// updated counts the resources that a pod's source has changed, for each container.
 func (m *resizeMetrics) updated(before, now *v1.Pod) {
 	for c, k := range pod.ContainerSpecs(&now.Spec) {
 		old, kind := pod.ContainerSpec(&before.Spec, c.Name)
@@ -123,13 +125,13 @@ func (m *resizeMetrics) requestedResize(name v1.ResourceName, requirement string
 	m.requested.WithLabelValues(string(name), requirement, operation).Inc()
 }
 
-// carriedOut observes an attempt to carry out a resize that began then.
+// carriedOut observes an attempt to carry out a resize. began is when the attempt began.
 func (m *resizeMetrics) carriedOut(success bool, began time.Time) {
 	m.duration.WithLabelValues(strconv.FormatBool(success)).Observe(float64(time.Since(began).Milliseconds()))
 }
 
-// allocated moves a pod in the gauges from one allocation to the next. resolution says what ends
-// the wait of a resize that is not deferred any more.
+// allocated updates the gauges when a pod's allocation changes from before to next. resolution
+// says how the wait of a deferred resize ends, if it does.
 func (m *resizeMetrics) allocated(before, next allocation.Allocation, resolution string, now time.Time) {
 	if before.Pending == next.Pending && before.Progress == next.Progress {
 		return

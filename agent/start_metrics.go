@@ -95,7 +95,7 @@ func (w *worker) sandboxFailed() {
 }
 
 // usernsFailed counts a failed attempt to start a pod with a user namespace, once for each
-// attempt. A runtime or file system that cannot do it is often noticed only when the first
+// attempt. A runtime or file system without user namespaces often fails only when the first
 // container is created.
 func (w *worker) usernsFailed() {
 	if w.starting.usernsUnproven {
@@ -115,8 +115,8 @@ func (w *worker) containerStartFailed(p *v1.Pod, name, reason string) {
 	w.usernsFailed()
 }
 
-// imageFailed counts a container whose image cannot be had as a start that failed, once for
-// each reason in turn.
+// imageFailed counts a container without its image as a start that failed, once for
+// each new reason.
 func (w *worker) imageFailed(p *v1.Pod, name string, image pod.ImageState) {
 	if image.Reason == pod.ReasonContainerCreating || image.Reason == w.memory.Failures[name].Waiting.Reason {
 		return
@@ -125,8 +125,8 @@ func (w *worker) imageFailed(p *v1.Pod, name string, image pod.ImageState) {
 	w.agent.metrics.starts.containerErrors.WithLabelValues(containerType(&p.Spec, name), image.Reason).Inc()
 }
 
-// countTermination counts a container that has terminated. Reasons that are not podd's own
-// words share a label: they are the runtime's, and nothing bounds them.
+// countTermination counts a container that has terminated. Reasons that only the runtime knows
+// share one label, because their number is unbounded.
 func (w *worker) countTermination(spec *v1.PodSpec, c *pod.Container) {
 	reason := c.Reason
 	switch reason {
@@ -164,7 +164,7 @@ func (w *worker) measureStart(d *pod.Desired, seen pod.Observed, now time.Time) 
 	w.log.Debug("pod started", "took", took, "pulling", w.starting.pulling)
 }
 
-// created is when a pod was created: in the apiserver, or when its source first had it.
+// created returns when the apiserver created a pod, or when podd first saw it in another source.
 func created(d *pod.Desired) time.Time {
 	if at := d.Pod.CreationTimestamp; d.Source == pod.SourceAPIServer && !at.IsZero() {
 		return at.Time
@@ -172,8 +172,8 @@ func created(d *pod.Desired) time.Time {
 	return d.Seen
 }
 
-// hasPersistentVolumes says that the pod is none of those that the start's objective is about:
-// it has a volume whose content is older than the pod.
+// hasPersistentVolumes says that the pod has a volume whose content may be older than the pod.
+// The SLO of pod starts leaves such pods out.
 func hasPersistentVolumes(spec *v1.PodSpec) bool {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]

@@ -26,7 +26,7 @@ type worker struct {
 	// urgent is notified, too, for requests that are never delayed: a new spec of the
 	// pod, its termination, or a retry.
 	urgent wake.Signal
-	looked atomic.Bool // the pod was reported once, or could not be observed
+	looked atomic.Bool // a sync has reported the pod, or could not observe it
 	inbox
 
 	// What follows belongs to run's goroutine.
@@ -72,7 +72,7 @@ type startProgress struct {
 	volumesWait    string          // what the pod waits for until then
 	awaitingSince  time.Time       // since when nothing but the apiserver's answers is missing; zero if they are not
 	sandboxCreated bool            // this podd created a sandbox
-	usernsUnproven bool            // the pod's user namespace is new, and no container has started in it
+	usernsUnproven bool            // the sandbox has a user namespace, and no container has started in it yet
 	// sandbox has the inputs of the pod's newest sandbox; nil until computed.
 	sandbox       *pod.SandboxInputs
 	pendingStarts map[string]string // IDs, by name, of containers that may not have finished starting; never changed

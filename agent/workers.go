@@ -88,8 +88,8 @@ func (a *Agent) Expects(namespace, name string) bool {
 	return false
 }
 
-// Surveyed says whether every pod that there was when podd started has a status by now, or
-// could not be observed. Until then, a pod without a status is not a pod that is gone. Any
+// Surveyed says whether podd has looked at every pod that existed when it started: each one has
+// a status, or could not be observed. Before that, a pod without a status may still exist. Any
 // goroutine may call it.
 func (a *Agent) Surveyed() bool {
 	a.mu.Lock()

@@ -17,9 +17,9 @@
 //	└── besteffort  the minimum weight
 //	    └── pod<uid>
 //
-// With MemoryQoS on cgroup v2, pods protect the memory that they request, and the burstable
-// class, the root and podd's cgroups above it protect the sums: the kernel protects nothing
-// that the cgroups above do not.
+// With MemoryQoS on cgroup v2, a pod's cgroup protects the memory that the pod requests. The
+// burstable class, the root and podd's cgroups above the root protect the sums, because the
+// kernel protects memory only if all cgroups above protect it, too.
 //
 // The values are the kubelet's (pkg/kubelet/cm). With the systemd driver they are set as
 // properties of the slices, since systemd would revert what it does not know of, and also

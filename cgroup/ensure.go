@@ -42,8 +42,8 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 
 // Raise gives a running pod the greater of what it has and what p specifies, in each
 // resource: before its containers are resized. Update then applies p. Concurrency is
-// as with Ensure. announce is called first, if the limits change; its error keeps them as they
-// are. It may be nil.
+// as with Ensure. If the limits change, Raise calls announce first; an error of announce
+// leaves them unchanged. announce may be nil.
 func (t *Tree) Raise(ctx context.Context, p *v1.Pod, announce func(from, to Limits) error) error {
 	have, known := t.appliedLimits(p.UID)
 	if !known {

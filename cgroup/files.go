@@ -29,8 +29,8 @@ const (
 	memoryHigh = "memory.high"
 )
 
-// unset has the values with which the kernel creates the files of MemoryQoS. A kernel that
-// lacks the files acts as if they had them (memory.min is of 4.18).
+// unset has the kernel's defaults of the files of MemoryQoS. A kernel without such a file acts
+// as if it had the default (memory.min exists since 4.18).
 var unset = map[string]string{memoryMin: "0", memoryLow: "0", memoryHigh: "max"}
 
 // file is one setting of a cgroup.

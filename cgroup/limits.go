@@ -29,12 +29,12 @@ type Settings struct {
 	// Pods limits all pods together: cpu (a weight), memory, ResourcePIDs and
 	// huge pages; nil means no limits.
 	Pods v1.ResourceList
-	// OnLimits is called when the limits of all pods together have been set on their cgroup, and
-	// with the error if they could not be; again only when the outcome changes. It may be nil,
-	// and must not block.
+	// OnLimits is called after an attempt to limit all pods together, with the cgroup and the
+	// error, if any. It is called again only when the outcome changes. It may be nil, and must
+	// not block.
 	OnLimits func(cgroup string, err error)
-	// MemoryQoS protects and throttles memory; only cgroup v2 can. The zero value does
-	// neither, and clears what an earlier configuration has set.
+	// MemoryQoS protects and throttles memory, on cgroup v2 only. The zero value does neither,
+	// and clears what an earlier configuration has set.
 	MemoryQoS pod.MemoryQoSRules
 	// Log receives problems that do not keep pods from running; nil discards
 	// them.
@@ -55,8 +55,8 @@ type Limits struct {
 	// are limited to 0 if LimitAllHugePages is set, else left alone.
 	HugePages         map[int64]int64
 	LimitAllHugePages bool
-	// MemoryQoS is set if SetMemoryQoS is, zeros too; otherwise it is left alone. A High of
-	// keepHigh is left alone in any case.
+	// MemoryQoS is written if SetMemoryQoS is true, including zeros. A High of keepHigh is
+	// never written.
 	MemoryQoS    pod.MemoryQoS
 	SetMemoryQoS bool
 }

@@ -58,7 +58,8 @@ func (t *Tree) ensureParents(ctx context.Context, again bool) error {
 }
 
 // ensureParent creates one cgroup above the pods'. Limits that cannot be set, such as
-// one below what the pods already use, do not keep pods from running; unlimited says why.
+// one below what the pods already use, do not keep pods from running. unlimited is the error
+// of setting them.
 func (t *Tree) ensureParent(ctx context.Context, rel string, l Limits) (unlimited, err error) {
 	if t.driver == Systemd {
 		if _, err := t.startSlice(ctx, path.Base(rel), l); err != nil {
@@ -77,8 +78,8 @@ func (t *Tree) ensureParent(ctx context.Context, rel string, l Limits) (unlimite
 	return unlimited, nil
 }
 
-// reportLimits passes on whether all pods together are limited, once until that changes. The
-// caller holds parentsMu.
+// reportLimits tells OnLimits whether all pods together are limited, and again only when that
+// changes. The caller holds parentsMu.
 func (t *Tree) reportLimits(rel string, err error) {
 	if t.settings.Pods == nil || t.settings.OnLimits == nil {
 		return
@@ -115,7 +116,7 @@ func (t *Tree) classPath(class v1.PodQOSClass) string {
 	return "/" + path.Join(parts...)
 }
 
-// totals are what the pods of this process add up to.
+// totals are sums over the pods that this podd knows.
 type totals struct {
 	burstableShares int64 // 0 if unknown
 	// guaranteed and burstable are the memory that pods of that class protect, in bytes.
@@ -144,11 +145,11 @@ func (t *Tree) sumUp() totals {
 	return all
 }
 
-// updateTotals sets what the cgroups above the pods' have of them: the weight of the
-// burstable class is the sum of its pods' requests (the guaranteed pods are its siblings,
-// and best effort has the minimum), and protected memory must be protected in each cgroup
-// above, or it is not protected at all.
-// One at a time: of several pods that start at once, the last one writes for all.
+// updateTotals updates the cgroups above the pods' after a change of the pods. The weight of
+// the burstable class is the sum of its pods' requests: the guaranteed pods are its siblings,
+// and best effort has the minimum. Memory is protected only if each cgroup above protects it.
+//
+// One call at a time writes. When several pods start at once, the last one writes for all.
 func (t *Tree) updateTotals(ctx context.Context) {
 	t.totalsMu.Lock()
 	defer t.totalsMu.Unlock()
@@ -210,8 +211,9 @@ func (t *Tree) ownParents() []string {
 	return []string{t.rootRel()}
 }
 
-// clearProtection removes what an earlier configuration has protected above the pods, if
-// this one protects nothing. What the root protects tells: podd sets it with those above.
+// clearProtection removes the protection that an earlier configuration has set above the pods,
+// if this one protects nothing. It does not look at podd's cgroups above the root, because podd
+// protects them together with the root.
 func (t *Tree) clearProtection(ctx context.Context) {
 	if t.facts.Version != V2 || t.settings.MemoryQoS.Tiered {
 		return

@@ -166,7 +166,7 @@ func (t *Tree) properties(l Limits) []dbus.Property {
 	return props
 }
 
-// infinity is no limit, as a property.
+// infinity means no limit in systemd's properties.
 const infinity uint64 = 1<<64 - 1
 
 // quotaPerSecond returns microseconds per second, rounded up to 10 ms: systemd

@@ -34,7 +34,7 @@ type Tree struct {
 
 	parentsMu    sync.Mutex // held while the cgroups above the pods' are created
 	parentsReady bool       // guarded by parentsMu
-	// limitsReported is what OnLimits was last told; guarded by parentsMu.
+	// limitsReported is the last outcome given to OnLimits; guarded by parentsMu.
 	limitsReported string
 
 	totalsMu sync.Mutex // held while totals are written

@@ -23,7 +23,7 @@ type ValidateOptions struct {
 	// Output is json, yaml, or empty for text.
 	Output     string
 	Validation manifest.Validation
-	// FeatureGates are those of podd run's configuration, as --feature-gates has them.
+	// FeatureGates are the node's feature gates, in the syntax of --feature-gates.
 	FeatureGates string
 }
 

@@ -121,7 +121,7 @@ type Config struct {
 	// MemoryTieredReservation protects the memory that pods request (memoryReservationPolicy
 	// TieredReservation).
 	MemoryTieredReservation bool
-	// MemoryThrottlingFactor is greater than 0 and at most 1; 0 if none is given.
+	// MemoryThrottlingFactor is greater than 0 and at most 1; 0 if it is not set.
 	MemoryThrottlingFactor float64
 	// LimitedSwap lets Burstable containers have their share of the swap.
 	LimitedSwap bool
@@ -135,7 +135,8 @@ type Config struct {
 	Eviction Eviction
 	// EnforcePods says that the pods together are held to what is not reserved.
 	EnforcePods bool
-	// DefaultPodSysctls are set for pods that do not set them, by normalized name.
+	// DefaultPodSysctls maps the normalized names of sysctls to their values for pods that do
+	// not set them.
 	DefaultPodSysctls map[string]string
 	// UnsafeSysctls are names and beginnings of names, with * at the end.
 	UnsafeSysctls []string

@@ -196,7 +196,7 @@ func TestMistakesInFlags(t *testing.T) {
 		{"--cpu-manager-policy=static", "--cpu-manager-policy is a flag of the kubelet that podd does not have: omit it, and see the field cpuManagerPolicy in: podd config --explain"},
 		{"--eviction-soft=memory.available<1Gi", "--eviction-soft: memory.available: has no grace period: give it one in evictionSoftGracePeriod"},
 		{"--eviction-pressure-transition-period=-1s", "--eviction-pressure-transition-period: -1s is negative"},
-		{"--containerd=/x.sock", "--containerd configured cAdvisor, and the kubelet no longer has it since Kubernetes 1.37; podd has no cAdvisor: omit it (KUBELET_EXTRA_ARGS, kubeadm-flags.env and systemd drop-ins are the usual places)"},
+		{"--containerd=/x.sock", "--containerd configured cAdvisor, and the kubelet dropped it in Kubernetes 1.37; podd has no cAdvisor: omit it (KUBELET_EXTRA_ARGS, kubeadm-flags.env and systemd drop-ins are the usual places)"},
 		{"--cloud-config=/x", "--cloud-config is a flag of the kubelet that podd does not have: omit it"},
 		{"--cloud-provider=aws", `--cloud-provider: "aws" is not supported: give external, for a cloud controller manager, or leave it out`},
 		{"--pod-manifest-paht=/x", "--pod-manifest-paht is not a flag: did you mean --pod-manifest-path?"},

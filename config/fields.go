@@ -108,7 +108,7 @@ var Fields = withDefaults([]Field{
 	honoured("evictionSoftGracePeriod", "eviction-soft-grace-period", ""),
 	ignored("failCgroupV1", "fail-cgroupv1", "podd runs on cgroup v1 and v2").unless(func(c *kc) bool { return !*c.FailCgroupV1 }),
 	ignored("failSwapOn", "fail-swap-on", "podd runs with swap on; containers get none of it where the kernel can bound it").unless(func(c *kc) bool { return !*c.FailSwapOn }),
-	honoured("featureGates", "feature-gates", "Kubernetes' own gates; one that makes no difference in podd is told at start"),
+	honoured("featureGates", "feature-gates", "Kubernetes' own gates; podd warns at the start of one that makes no difference"),
 	honoured("fileCheckFrequency", "file-check-frequency", "a fallback only: changes are found at once"),
 	ignored("hairpinMode", "hairpin-mode", "the CNI configuration decides"),
 	honoured("healthzBindAddress", "healthz-bind-address", ""),

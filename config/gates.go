@@ -13,11 +13,11 @@ import (
 
 const gatesField = "featureGates"
 
-// atGate is the path of a gate.
+// atGate returns the path of a gate in the configuration.
 func atGate[T ~string](name T) string { return gatesField + "[" + string(name) + "]" }
 
-// addGates sets gates of --feature-gates over those of the file, one by one, as the kubelet
-// does.
+// addGates applies the gates of --feature-gates on top of those of the file, one by one, as
+// the kubelet does.
 func addGates(c *kc, s string) error {
 	given, err := features.Parse(s)
 	if err != nil {
@@ -30,7 +30,7 @@ func addGates(c *kc, s string) error {
 	return nil
 }
 
-// atGates says of each gate of a flag that it is from there.
+// atGates records for each gate of a flag that the flag has set it.
 func atGates(lines map[string]Problem, ff *fieldFlag) {
 	for _, s := range ff.given {
 		given, _ := features.Parse(s) // was parsed before
@@ -78,7 +78,7 @@ var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z
 
 const maxSysctl = 253
 
-// fillSysctls needs sysctls to have found nothing.
+// fillSysctls must only be called if sysctls has found no problem.
 func (c *Config) fillSysctls(kc *kubeletv1beta1.KubeletConfiguration) {
 	for name, value := range kc.DefaultPodSysctls {
 		if c.DefaultPodSysctls == nil {
@@ -88,7 +88,7 @@ func (c *Config) fillSysctls(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
-// gateWarnings are about gates that have no effect, or will not for long.
+// gateWarnings returns warnings about gates that have no effect, or that a later release drops.
 func gateWarnings(kc *kubeletv1beta1.KubeletConfiguration, lines map[string]Problem) []string {
 	var all []string
 	for _, n := range features.Notes(kc.FeatureGates) {

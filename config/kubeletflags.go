@@ -58,8 +58,8 @@ var unsupportedFlags = map[string]unsupportedFlag{
 	"vmodule":                                  {"podd's log has one level: --v", false},
 }
 
-// cAdvisorFlags are the flags of cAdvisor's that the kubelet had until Kubernetes 1.37. It no
-// longer starts with them, and neither does podd under its name: they were never honoured.
+// cAdvisorFlags are the cAdvisor flags that the kubelet dropped in Kubernetes 1.37. It does not
+// start with them any more, and neither does podd, which never honoured them.
 var cAdvisorFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd",
 	"containerd-namespace", "enable-load-reader", "event-storage-age-limit", "event-storage-event-limit",
@@ -144,7 +144,7 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 	}
 	name := unknown.GetSpecifiedName()
 	if slices.Contains(cAdvisorFlags, name) {
-		return fmt.Errorf("--%s configured cAdvisor, and the kubelet no longer has it since Kubernetes 1.37; podd has no cAdvisor: "+
+		return fmt.Errorf("--%s configured cAdvisor, and the kubelet dropped it in Kubernetes 1.37; podd has no cAdvisor: "+
 			"omit it (KUBELET_EXTRA_ARGS, kubeadm-flags.env and systemd drop-ins are the usual places)", name)
 	}
 	if field, ok := kubeletFlags[name]; ok {

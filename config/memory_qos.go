@@ -6,14 +6,14 @@ import (
 	"podd/internal/features"
 )
 
-// uselessThrottlingFactor may be given although MemoryQoS is off: until 1.36 it was the
-// default, and files have it.
+// uselessThrottlingFactor may be set although MemoryQoS is off: it was the default until 1.36,
+// and existing files have it.
 const uselessThrottlingFactor = 0.9
 
-// memoryQoS judges what protects and throttles memory, as upstream does
+// memoryQoS validates the fields that protect and throttle memory, as upstream does
 // (pkg/kubelet/apis/config/validation).
 func (c *checker) memoryQoS(kc *kubeletv1beta1.KubeletConfiguration) {
-	set, _ := features.New(kc.FeatureGates) // gates says what is wrong with them
+	set, _ := features.New(kc.FeatureGates) // c.gates reports what is wrong
 	enabled := set.Enabled(features.MemoryQoS)
 	if f := kc.MemoryThrottlingFactor; f != nil {
 		switch {
@@ -31,7 +31,7 @@ func (c *checker) memoryQoS(kc *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
-// fillMemoryQoS translates what was checked.
+// fillMemoryQoS fills in the fields that memoryQoS has validated.
 func (c *Config) fillMemoryQoS(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.MemoryTieredReservation = kc.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy
 	if f := kc.MemoryThrottlingFactor; f != nil {

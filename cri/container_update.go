@@ -13,9 +13,9 @@ import (
 	"podd/internal/pod"
 )
 
-// UpdateContainer sets a container's resources to those in the pod's spec, with the effect that
-// those of CreateContainer would have. They apply to a running container at once, and to a created
-// one at its start. The next Observe queries them again.
+// UpdateContainer sets a container's resources to those in the pod's spec, as if it were created
+// with them. They apply to a running container at once, and to a created one at its start. The
+// next Observe queries them again.
 func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr *v1.Container) error {
 	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: id, Linux: spec.UpdatedResources(c.spec, p, ctr),
@@ -25,10 +25,10 @@ func (c *Client) UpdateContainer(ctx context.Context, id string, p *v1.Pod, ctr 
 	return mapError("", err)
 }
 
-// UpdateSandbox tells the runtime which resources the pod of a sandbox has from now on, with
-// its overhead (CRI's UpdatePodSandboxResources, KEP-1287): a runtime that makes a virtual
-// machine of the pod resizes that, and plugins of the runtime may reject the change. A runtime
-// that does not know the call, or the sandbox, does nothing, which is no error.
+// UpdateSandbox announces the new resources of a sandbox's pod, and its overhead, to the
+// runtime (CRI's UpdatePodSandboxResources, KEP-1287). A runtime that runs the pod in a virtual
+// machine resizes the machine, and plugins of the runtime may reject the change. It is no error
+// if the runtime does not know the call or the sandbox.
 func (c *Client) UpdateSandbox(ctx context.Context, id string, p *v1.Pod, r pod.ContainerResources) error {
 	overhead, rest := spec.SandboxUpdate(c.spec, p, r)
 	_, err := c.runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: overhead, Resources: rest})
@@ -38,8 +38,8 @@ func (c *Client) UpdateSandbox(ctx context.Context, id string, p *v1.Pod, r pod.
 	return nil
 }
 
-// isUnimplemented says that the runtime does not know a call. containerd 2.2 says so in words
-// alone (containerd/containerd#13023).
+// isUnimplemented says that the runtime does not know a call. containerd 2.2 returns the code
+// Unknown, and says so only in the message (containerd/containerd#13023).
 func isUnimplemented(err error) bool {
 	var call *callError
 	return errors.Is(err, pod.ErrUnimplemented) ||

@@ -64,7 +64,7 @@ func TestTheApiserverIsAskedForItsVersionUntilItAnswers(t *testing.T) {
 				asked++
 				return &version.Info{Major: "1", Minor: "2"}, c.answers[asked-1]
 			}}
-			if got := v.current(); !strings.Contains(got, "not told its version yet") {
+			if got := v.current(); !strings.Contains(got, "not reported its version yet") {
 				t.Errorf("%s: before the answer: got %q", what, got)
 			}
 			if err := v.run(t.Context()); err != nil || asked != len(c.answers) {

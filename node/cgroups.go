@@ -28,7 +28,7 @@ func (n *Node) cgroupTree(driver cgroup.Driver) *cgroup.Tree {
 	})
 }
 
-// recordLimits emits the kubelet's events about what is enforced on all pods together.
+// recordLimits emits the kubelet's events about the limits of all pods together.
 func (n *Node) recordLimits(cgroup string, err error) {
 	if err != nil {
 		n.recorder.NodeEvent(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", cgroup, err))
@@ -37,7 +37,8 @@ func (n *Node) recordLimits(cgroup string, err error) {
 	n.recorder.NodeEvent(v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
 }
 
-// recordStart emits the kubelet's events about a start, and about what it finds on the machine.
+// recordStart emits the kubelet's events at a start: the start itself, and problems of the
+// machine.
 func (n *Node) recordStart() {
 	n.recorder.NodeEvent(v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	if n.cgroupFacts.Version != cgroup.V2 {
@@ -88,9 +89,8 @@ func cgroupDurations(reg prometheus.Registerer) *prometheus.HistogramVec {
 	return h
 }
 
-// nodeMetrics registers the kubelet's metrics of what the node is made of: the version of its
-// cgroups (2 for the unified hierarchy), and whether the runtime is too old. It returns the
-// latter.
+// nodeMetrics registers the kubelet's metrics of the cgroup version (2 for the unified
+// hierarchy), and of whether the runtime is too old. It returns the latter.
 func nodeMetrics(reg prometheus.Registerer, v cgroup.Version) *prometheus.GaugeVec {
 	version := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "cgroup version on the hosts."})
 	version.Set(1)
@@ -99,7 +99,7 @@ func nodeMetrics(reg prometheus.Registerer, v cgroup.Version) *prometheus.GaugeV
 	}
 	losing := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubelet_cri_losing_support",
-		Help: "1 if the runtime lacks a call of CRI that the kubelet of this version of Kubernetes cannot do without.",
+		Help: "1 if the runtime lacks a CRI call that the kubelet requires as of this version of Kubernetes.",
 	}, []string{"version"})
 	reg.MustRegister(version, losing)
 	return losing
@@ -175,9 +175,9 @@ func (c podCgroups) SetCgroup(ctx context.Context, sandboxID string, p *v1.Pod) 
 	return c.resize(ctx, sandboxID, p, c.Tree.Update)
 }
 
-// resize changes the limits of a pod's cgroup, once the runtime has heard of it: one that
-// rejects them rejects the resize. If the cgroup cannot be changed, the runtime hears of the
-// limits that remain, as in the kubelet.
+// resize announces the new limits to the runtime, then changes the pod's cgroup. If the runtime
+// rejects the limits, the resize fails. If the cgroup cannot be changed, resize announces the
+// old limits again, as the kubelet does.
 func (c podCgroups) resize(ctx context.Context, sandboxID string, p *v1.Pod, set func(context.Context, *v1.Pod, func(from, to cgroup.Limits) error) error) error {
 	defer c.timed("update", time.Now())
 	announced := false
@@ -196,7 +196,7 @@ func (c podCgroups) resize(ctx context.Context, sandboxID string, p *v1.Pod, set
 	return err
 }
 
-// sandboxResources are the limits of a pod's cgroup in CRI's units.
+// sandboxResources converts the limits of a pod's cgroup to CRI's units.
 func sandboxResources(l cgroup.Limits) pod.ContainerResources {
 	return pod.ContainerResources{CPUShares: l.CPUShares, CPUQuota: l.CPUQuota, CPUPeriod: l.CPUPeriod, MemoryLimitInBytes: l.Memory}
 }

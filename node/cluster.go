@@ -162,7 +162,7 @@ func (n *Node) kubeletOptions() server.Kubelet {
 	}
 }
 
-// podObjects holds what pods refer to: objects, and what only a cluster issues.
+// podObjects holds what pods refer to: objects, and the tokens and certificates of a cluster.
 type podObjects struct {
 	*objects.Store
 	forget func(pod.UID) // forgets the tokens and certificates of a pod

@@ -13,7 +13,8 @@ var declaredFeatures = []string{
 	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 }
 
-// declaredFeatures are also those that a feature gate has switched on, sorted.
+// declaredFeatures returns the declared features, including those of feature gates that are on,
+// sorted.
 func (n *Node) declaredFeatures() []string {
 	all := slices.Clone(declaredFeatures)
 	if n.cfg.Features.Enabled(features.DRAOptionalNodeOperations) {

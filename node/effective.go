@@ -10,16 +10,16 @@ import (
 	"podd/internal/text"
 )
 
-// maxConfigValue and maxConfigLog bound the line of the log with the configuration, in bytes.
-// Journald and syslog split long lines.
+// maxConfigValue and maxConfigLog bound the log line with the configuration, in bytes. Journald
+// and syslog split long lines.
 const (
 	maxConfigValue = 400
 	maxConfigLog   = 10_000
 )
 
-// configAttrs returns the fields of a configuration as attributes of one line of the log, by
-// name. What would make the line too long is cut or left out, which the line says; /configz has
-// all of it. Call it with a masked configuration.
+// configAttrs returns the fields of a configuration as attributes of one log line, sorted by
+// name. It truncates long values, and leaves out fields that would make the line too long; the
+// line says how many. /configz has the whole configuration. The configuration must be masked.
 func configAttrs(kc *kubeletv1beta1.KubeletConfiguration) []any {
 	encoded, err := json.Marshal(kc)
 	fields := map[string]json.RawMessage{}

@@ -12,7 +12,7 @@ import (
 	"podd/podenv"
 )
 
-// registerFeatures adds the kubelet's metric of feature gates, for those that podd has.
+// registerFeatures registers the kubelet's metric of feature gates, for the gates that podd has.
 func registerFeatures(reg prometheus.Registerer, gates features.Set) {
 	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_feature_enabled", Help: "Whether a feature gate is on (1) or off (0), with its stage.",
@@ -30,15 +30,15 @@ func registerFeatures(reg prometheus.Registerer, gates features.Set) {
 // reasonUnsupported is the reason of the event about fields that podd ignores.
 const reasonUnsupported = "UnsupportedField"
 
-// inputs tells a pod which of its alpha fields are ignored. A manifest with such fields is
-// refused, but an apiserver may have accepted them with feature gates that this node does not
-// have, or that are off here.
+// inputs adds warnings about alpha fields of a pod that podd ignores. podd rejects a manifest
+// with such a field. An apiserver may accept it, with a feature gate that podd does not have or
+// that is off on this node.
 type inputs struct {
 	*podenv.Resolver
 	gates features.Set
 }
 
-// Sandbox is the resolver's Sandbox plus the warnings.
+// Sandbox is the resolver's Sandbox with these warnings added.
 func (i inputs) Sandbox(p *v1.Pod) (pod.SandboxInputs, error) {
 	in, err := i.Resolver.Sandbox(p)
 	if err == nil {

@@ -25,7 +25,7 @@ func (n *Node) checks() []server.Check {
 		{Name: "sources", Func: n.sourcesHealth, Level: server.Ready},
 	}
 	if m := n.membership; m != nil {
-		// Another version is no failure: most of what a node does is the same for years.
+		// Another version does not fail the check: most of a node's work does not depend on it.
 		checks = append(checks, server.Check{Name: "apiserver-version", Func: func(context.Context) error { return nil }, Level: server.Ready, Note: m.version.current})
 	}
 	return checks

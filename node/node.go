@@ -96,7 +96,7 @@ type Node struct {
 	conn         *cri.Conn
 	files        *podfs.Files
 	budget       *budget.Budget
-	// losingSupport has 1 while the runtime lacks a call that the kubelet is going to need.
+	// losingSupport is 1 while the runtime lacks a call that a later kubelet requires.
 	losingSupport *prometheus.GaugeVec
 	agent         *agent.Agent
 	pleg          *pleg.Relister

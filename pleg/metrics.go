@@ -13,7 +13,7 @@ type metrics struct {
 	lastSeen prometheus.Gauge
 	events   *prometheus.CounterVec
 	restarts prometheus.Counter
-	// The stream of events has the kubelet's names, too.
+	// These are about the event stream, and also have the kubelet's names.
 	streams, streamErrors prometheus.Counter
 	latency               prometheus.Histogram
 }
@@ -39,10 +39,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "podd_pleg_stream_restarts_total", Help: "Times the runtime's event stream was lost.",
 		}),
 		streams: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_evented_pleg_connection_success_count", Help: "Times the runtime's event stream was asked for.",
+			Name: "kubelet_evented_pleg_connection_success_count", Help: "Times podd requested the runtime's event stream.",
 		}),
 		streamErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_evented_pleg_connection_error_count", Help: "Times the runtime's event stream was refused or lost.",
+			Name: "kubelet_evented_pleg_connection_error_count", Help: "Times the runtime refused the event stream or podd lost it.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_evented_pleg_connection_latency_seconds", Help: "Seconds from an event in the runtime until podd read it.",

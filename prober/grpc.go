@@ -70,8 +70,8 @@ func (h *handlers) grpc(ctx context.Context, j job) attemptResult {
 	return attemptResult{verdict: success, message: "service healthy"}
 }
 
-// credentials are those of a probe: without TLS, or with TLS and any certificate, as for
-// httpGet (KEP-4939).
+// credentials returns the transport of a probe: plaintext, or TLS that accepts any certificate,
+// as for httpGet (KEP-4939).
 func (h *handlers) credentials(action *v1.GRPCAction) credentials.TransportCredentials {
 	if h.grpcTLS && action.Mode != nil && *action.Mode == v1.GRPCProbeModeTLS {
 		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as documented for grpc.mode

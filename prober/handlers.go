@@ -27,8 +27,8 @@ type handlers struct {
 	execer    Execer
 	gate      *gate
 	transport http.RoundTripper
-	// h2c is the transport of httpGet.protocol: HTTP2; nil if that gate is off. grpcTLS
-	// honours grpc.mode: TLS.
+	// h2c is the transport for httpGet.protocol: HTTP2; nil if its gate is off. grpcTLS says
+	// that the gate of grpc.mode: TLS is on.
 	h2c     http.RoundTripper
 	grpcTLS bool
 }

@@ -42,7 +42,7 @@ type Config struct {
 	// Budget bounds the runs that pods' annotations want earlier than their probes' periods;
 	// nil for no bound.
 	Budget *budget.Budget
-	// Features are the feature gates: those of HTTP/2 without TLS, and of gRPC with TLS.
+	// Features are the feature gates. They decide about HTTP/2 without TLS and gRPC with TLS.
 	Features features.Set
 	Log      *slog.Logger
 	// Metrics gets podd's own metrics of probing; PerProbe gets those by pod and

@@ -19,8 +19,8 @@ type Check struct {
 	Func func(ctx context.Context) error
 	// Level determines the endpoints that include it.
 	Level Level
-	// Note returns what ?verbose shows beside a check that has passed; "" for nothing. It must
-	// not block, and may be nil.
+	// Note returns text that ?verbose shows after a check that has passed; "" for none. It may
+	// be nil, and must not block.
 	Note func() string
 }
 

@@ -25,9 +25,9 @@ type Kubelet struct {
 	Flags func() map[string]string
 	// SetVerbosity sets the log's verbosity, as --v does.
 	SetVerbosity func(level int)
-	// AllocatedPods returns the pods that use resources of the node, each with what the node
-	// allocated to it, sorted. If nil, there is no /allocatedPods: the feature gate
-	// KubeletAllocatedPodsEndpoint is off.
+	// AllocatedPods returns the pods that use resources of the node, each with the resources
+	// that the node allocated to it, sorted. It is nil if the feature gate
+	// KubeletAllocatedPodsEndpoint is off: there is no /allocatedPods then.
 	AllocatedPods func() []*v1.Pod
 	// CheckpointDir is where /checkpoint leaves archives. It is created when needed.
 	CheckpointDir string

@@ -23,7 +23,7 @@ func podList(pods []*v1.Pod) *v1.PodList {
 	return list
 }
 
-// withoutStatus returns the pods as they are allocated, which their status is no part of.
+// withoutStatus returns copies of the pods without status, which is not part of an allocation.
 func withoutStatus(pods []*v1.Pod) []*v1.Pod {
 	all := make([]*v1.Pod, len(pods))
 	for i, p := range pods {

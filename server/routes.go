@@ -74,7 +74,7 @@ func (s *Server) podsGroup(list func([]*v1.Pod) *v1.PodList, bounds ...middlewar
 	}}
 }
 
-// allocatedGroup has the pods as the node allocated resources to them (KEP-1287).
+// allocatedGroup serves the pods with the resources that the node allocated to them (KEP-1287).
 func (s *Server) allocatedGroup(bounds ...middleware) group {
 	if s.config.Kubelet.AllocatedPods == nil {
 		return group{}

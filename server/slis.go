@@ -6,9 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sliMetrics are the metrics of Kubernetes' components about their health checks (KEP-3466), on
-// /metrics/slis. They change when somebody asks for all checks of an endpoint, and cost nothing
-// otherwise. A check alone, by its name, does not count.
+// sliMetrics are the metrics about health checks that Kubernetes components serve on
+// /metrics/slis (KEP-3466). They change only when somebody requests all checks of an endpoint.
+// A request for a single check does not count.
 type sliMetrics struct {
 	registry *prometheus.Registry
 	result   *prometheus.GaugeVec

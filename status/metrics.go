@@ -8,7 +8,7 @@ import (
 type metrics struct {
 	changes prometheus.Counter
 	phases  *prometheus.GaugeVec
-	// uploads is how long changes took to reach the apiserver; an Uploader observes it.
+	// uploads has how long changes took to reach the apiserver. An Uploader observes it.
 	uploads prometheus.Histogram
 }
 

@@ -65,7 +65,7 @@ type upload struct {
 	// comparedOurs and comparedTheirs are the two versions in the last completed comparison.
 	comparedOurs, comparedTheirs *v1.Pod
 
-	changedAt time.Time // since when ours differs from comparedOurs; zero if it does not
+	changedAt time.Time // when our status began to differ from comparedOurs; zero if it does not
 
 	inFlight bool // a request is in progress
 	absent   bool // the apiserver does not have it any more

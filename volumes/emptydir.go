@@ -31,7 +31,7 @@ type emptyDir struct {
 	nodeMemory int64 // bytes
 	memory     *tmpfs
 	projects   Projects // or nil
-	modes      bool     // mode is honoured
+	modes      bool     // podd honours mode
 }
 
 const emptyDirPlugin = "kubernetes.io/empty-dir"
@@ -79,7 +79,7 @@ func (e *emptyDir) setUp(ctx context.Context, t target) error {
 	}
 }
 
-// mode returns the mode that the volume asks for, 0 to 01777; nil for the medium's own.
+// mode returns the mode that the volume asks for, 0 to 01777; nil for the medium's default.
 func (e *emptyDir) mode(source *v1.EmptyDirVolumeSource) *uint32 {
 	if source.Mode == nil || !e.modes {
 		return nil
@@ -88,8 +88,8 @@ func (e *emptyDir) mode(source *v1.EmptyDirVolumeSource) *uint32 {
 	return &mode
 }
 
-// rootMode returns the mode of a volume's directory: the one that it asks for, or the
-// medium's own, with what an fsGroup adds.
+// rootMode returns the mode of a volume's directory: the one that the volume asks for or the
+// medium's default, plus the permissions that an fsGroup adds.
 func rootMode(asked *uint32, own uint32, group *int64) uint32 {
 	mode := own
 	if asked != nil {
@@ -101,7 +101,7 @@ func rootMode(asked *uint32, own uint32, group *int64) uint32 {
 	return mode
 }
 
-// makeDir creates the volume's directory with a mode, nil for 0777, and the pod's fsGroup, and
+// makeDir creates the volume's directory with the mode (nil for 0777) and the pod's fsGroup, and
 // renames it into place last: a directory of that name is complete, and the mode that
 // containers may have given it is kept. Before the rename it calls made, unless nil.
 func makeDir(ctx context.Context, t target, mode *uint32, made func(t target, dir string)) error {

@@ -40,8 +40,8 @@ type kind struct {
 	// managed says that the volume is managed by podd: the runtime may relabel its
 	// content for the containers (SELinux), if it is not mounted read-only.
 	managed bool
-	// labelled says that a volume that was set up is mounted with the SELinux label of its
-	// pod: the runtime then need not relabel its content. nil means never.
+	// labelled says that a volume that was set up is mounted with its pod's SELinux label, so
+	// that the runtime need not relabel its content. nil means never.
 	labelled func(target) bool
 	// live says that the content follows objects or the pod while it runs. Only podd
 	// writes to it: containers get it read-only. If an update fails, the last content

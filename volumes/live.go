@@ -44,9 +44,9 @@ func (f files) putText(name, text string, modes ...*int32) {
 	f[path.Clean(name)] = file{File: payload.File{Mode: modeOf(modes)}, text: text}
 }
 
-// own gives a file to the user that its item or its volume names; the most specific comes
-// last (KEP-5936). Without one, or if the feature gate is off, the file stays as it is. In a
-// user namespace of the pod's the user is the one of the containers: their mounts are
+// own gives a file to the last user that is not nil; callers pass the most specific one last
+// (KEP-5936). If there is none, or the feature gate is off, the file's owner stays. If the pod
+// has a user namespace, the ID is that of a user in its containers, because their mounts are
 // ID-mapped.
 func (f files) own(t target, name string, users ...*int64) {
 	if !t.sources.users {

@@ -229,14 +229,15 @@ func setUpFailed(v *v1.Volume, err error) error {
 	return fmt.Errorf("%s failed for volume %q : %w", operation, v.Name, err)
 }
 
-// The reasons of events about volumes that cannot be set up, in the kubelet's words: for those
-// that are a device (volumeMode Block), and for others.
+// The kubelet's reasons of events about volumes that cannot be set up: for block devices
+// (volumeMode Block), and for all others.
 const (
 	reasonFailedMap   = "FailedMapVolume"
 	reasonFailedMount = "FailedMount"
 )
 
-// reasonOf is the reason for several failures of a pod's volumes: that of devices if all are.
+// reasonOf returns the reason for several failures of a pod's volumes: FailedMapVolume only if
+// all are of block devices.
 func reasonOf(failures []error) string {
 	if len(failures) == 0 {
 		return ""

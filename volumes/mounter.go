@@ -39,9 +39,9 @@ type Options struct {
 	Tokens Tokens
 	// TrustBundles provides ClusterTrustBundles, or is NoTrustBundles.
 	TrustBundles TrustBundles
-	// PodCertificates provides keys and certificates, or is NoPodCertificates.
+	// PodCertificates provides keys and certificates of pods, or is NoPodCertificates.
 	PodCertificates PodCertificates
-	// Features are the feature gates: those of emptyDir.mode, and of owners of files.
+	// Features are the feature gates. They decide about emptyDir.mode and owners of files.
 	Features features.Set
 	// SELinux are the node's labels; nil on a node without SELinux.
 	SELinux *selinux.Labels

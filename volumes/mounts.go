@@ -128,7 +128,7 @@ func (m *Mounter) mountOf(p *v1.Pod, c *v1.Container, index int, sub string) (po
 		ReadOnly:          wanted.ReadOnly || k.live || volume.Image != nil || readOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SELinuxRelabel:    k.managed && !readOnly && (k.labelled == nil || !k.labelled(t)), // read-only, the runtime could not
+		SELinuxRelabel:    k.managed && !readOnly && (k.labelled == nil || !k.labelled(t)), // the runtime cannot relabel a read-only mount
 	}, nil
 }
 

@@ -42,7 +42,7 @@ type contentSources struct {
 	tokens       Tokens          // nil for none
 	bundles      TrustBundles    // nil for none
 	certificates PodCertificates // nil for none
-	users        bool            // user and defaultUser of files are honoured
+	users        bool            // podd honours user and defaultUser of files
 }
 
 // podObjects are the objects as one pod sees them: an immutable object keeps the content

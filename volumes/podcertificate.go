@@ -2,20 +2,20 @@ package volumes
 
 import v1 "k8s.io/api/core/v1"
 
-// PodCertificates returns the private keys and certificate chains of projections, as PEM. The
-// error for ones that are not there yet says why; Changed is called for the pod when they are,
-// and when they are renewed. It must not block.
+// PodCertificates returns the private keys and certificate chains of projections, as PEM. If
+// there are none yet, the error says why. Changed is called for the pod when they arrive and
+// when they are renewed. It must not block.
 type PodCertificates interface {
-	// Credential is asked for a source of a projected volume by its index.
+	// Credential returns those of a source of a projected volume. source is its index.
 	Credential(p *v1.Pod, volume string, source int, s *v1.PodCertificateProjection) (key, chain []byte, err error)
 }
 
 // NoPodCertificates makes a volume that asks for a certificate fail: the node has no apiserver.
 var NoPodCertificates PodCertificates
 
-// addPodCertificate adds the files of a key and its certificates, with the modes of a token, as
-// upstream. All files of a volume are replaced in one step: a key never goes with the
-// certificates of another one.
+// addPodCertificate adds the files of a key and its certificates. As upstream, they have the
+// modes of a token. All files of a volume are replaced in one step, so a key never appears with
+// the certificates of another key.
 func (f files) addPodCertificate(t target, source int, s *v1.PodCertificateProjection, mode *int32) error {
 	if t.sources.certificates == NoPodCertificates {
 		return noAPIServer("podCertificate", "issues certificates")

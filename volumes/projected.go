@@ -21,8 +21,8 @@ func projections(memory *tmpfs) kind {
 				if err := out.addProjection(t, i); err != nil {
 					errs = append(errs, err)
 				}
-				// A trust bundle is made anew for each source, unlike the text of an object: a volume
-				// with a thousand of them must not fill the memory before its size is checked.
+				// Each source builds its trust bundle anew, whereas texts of objects are shared. A
+				// volume with a thousand bundles must not fill the memory before its size is checked.
 				if s := t.volume.Projected.Sources[i].ClusterTrustBundle; s != nil {
 					bundles += len(out[path.Clean(s.Path)].Data)
 				}

@@ -67,14 +67,14 @@ func (m *tmpfs) mount(dir string, o tmpfsOptions) error {
 		}
 	}
 	err := m.mountCall("tmpfs", dir, "tmpfs", 0, options)
-	if noswap && err == nil { // otherwise it was another option, such as an unknown label
+	if noswap && err == nil { // else EINVAL was about another option, such as an unknown label
 		m.noswapUnsupported.Store(true)
 	}
 	return wrapMountError("tmpfs", dir, err)
 }
 
-// NoswapSupported says whether the kernel keeps tmpfs out of swap: it does since 6.4. It asks
-// the kernel without a mount, and returns true if it cannot ask.
+// NoswapSupported says whether the kernel can keep a tmpfs out of swap (since 6.4). It asks the
+// kernel without mounting anything, and returns true if it cannot ask.
 func NoswapSupported() bool {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

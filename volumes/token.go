@@ -32,9 +32,9 @@ func (f files) addToken(t target, s *v1.ServiceAccountTokenProjection, mode *int
 	return nil
 }
 
-// putPrivate adds a file of a projected volume that its user may read: the one that the
-// source or the volume names, or that of the pod's containers. If there is none, and no
-// fsGroup either, everybody may.
+// putPrivate adds a file of a projected volume. Only its user may read it: the one that the
+// source or the volume names, or else the common user of the pod's containers. With an fsGroup,
+// the group may read it, too. Without a user and an fsGroup, everybody may.
 func (f files) putPrivate(t target, name string, data []byte, mode *int32, user *int64) {
 	owner, owned := commonUser(t.pod)
 	if t.sources.users {

@@ -45,7 +45,8 @@ type Input struct {
 	AdmitResizeAt time.Time
 	// Memory is what Next returned last; zero at first.
 	Memory Memory
-	// MemoryQoS are the node's rules, for containers that an earlier podd created.
+	// MemoryQoS has the node's rules. Containers that an earlier podd created may not follow
+	// them yet.
 	MemoryQoS pod.MemoryQoSRules
 	// Policy is the node's back-off policy for restarts.
 	Policy backoff.Policy

@@ -25,8 +25,8 @@ type Actuated struct {
 	// ID is the container's; empty for the pod as a whole.
 	ID string
 	Bounds
-	// StaleMemoryQoS says that the container still has the MemoryQoS of another
-	// configuration of the node. An update in place replaces it.
+	// StaleMemoryQoS says that the container still has the MemoryQoS of an earlier
+	// configuration of the node. An in-place update replaces it.
 	StaleMemoryQoS bool
 }
 
@@ -68,8 +68,8 @@ func boundsOf(requests, limits v1.ResourceList) Bounds {
 
 // resize brings running containers to the resources in the spec (KEP-1287, KEP-5419):
 // by a restart if their resize policy requires it, otherwise in place. Those that get
-// less come first, so that at no time more is granted than before or after. An init
-// container that runs to completion is resized in place, too, while it runs (KEP-1287,
+// less come first, so that at no time more is granted than before or after. A running init
+// container is also resized in place, even one that runs to completion (KEP-1287,
 // InPlacePodVerticalScalingInitContainers).
 func (s *Step) resize(in *Input, current *pod.Sandbox) {
 	s.adopt(in, current)
@@ -236,9 +236,9 @@ func contradicts(r *pod.ContainerResources, b Bounds) bool {
 }
 
 // restartsFor says that a container's resize policy requires a restart for one of the
-// changes. The API rejects the resize of an init container with such a policy that runs to
-// completion: it would have to begin its work anew. If the pod's own limits change under it,
-// it is resized in place.
+// changes. The API rejects such a resize of an init container that runs to completion, because
+// a restart would make it do its work again. If the pod-level limits change, such a container
+// is resized in place.
 func restartsFor(spec *v1.Container, actuated, want Bounds) bool {
 	for _, policy := range spec.ResizePolicy {
 		if policy.RestartPolicy != v1.RestartContainer {

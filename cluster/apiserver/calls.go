@@ -101,13 +101,13 @@ func (c *Client) ReviewAccess(ctx context.Context, spec authorizationv1.SubjectA
 	return out.Status.Allowed && !out.Status.Denied, err
 }
 
-// ServerVersion returns the apiserver's version. Every authenticated user may ask for it,
-// unless the cluster has withdrawn that (403).
+// ServerVersion returns the apiserver's version. By default every authenticated user may read
+// it. A cluster may forbid that (403).
 func (c *Client) ServerVersion(ctx context.Context) (*version.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer := c.unthrottled.Get().AbsPath("/version").Do(ctx)
-	if err := answer.Error(); err != nil { // Raw's would lack the apiserver's reason
+	if err := answer.Error(); err != nil { // Raw's error would lack the apiserver's reason
 		return nil, err
 	}
 	text, err := answer.Raw()

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// startup measures how a node came into the cluster, once: from the machine's boot to the first
-// Ready. As in the kubelet, a node that was registered before has none of it, and all values
-// are 0. It belongs to Run.
+// startup measures, once, how long a new node takes from the machine's boot until it is Ready.
+// As in the kubelet, all values are 0 for a node that was registered before. It belongs to
+// Run.
 type startup struct {
 	booted, started      time.Time // booted is zero if unknown
 	attempted, succeeded time.Time // the first attempt to register, and the registration
@@ -51,7 +51,7 @@ func (s *startup) tries() {
 	}
 }
 
-// registers records that the node is registered for the first time.
+// registers records that podd has just created the Node.
 func (s *startup) registers() {
 	if s.attempted.IsZero() || !s.succeeded.IsZero() {
 		return
@@ -64,7 +64,7 @@ func (s *startup) registers() {
 	s.registration.Set(s.succeeded.Sub(s.attempted).Seconds())
 }
 
-// reports records a status that the apiserver has.
+// reports records a status that the apiserver has stored.
 func (s *startup) reports(status *v1.NodeStatus) {
 	if s.ready || s.succeeded.IsZero() || !isReady(status) {
 		return

@@ -18,17 +18,18 @@ import (
 // (certificates.MaxCertificateChainSize).
 const maxChain = 100 << 10
 
-// maxQuoted bounds what is quoted of a signer's reason or message, in bytes.
+// maxQuoted bounds how much of a signer's reason or message is quoted, in bytes.
 const maxQuoted = 1 << 10
 
-// answer is what a signer made of a request: one of the three is set, or none yet.
+// answer is a signer's answer to a request. At most one of issued, refused and bad is set; none
+// while the signer has not answered.
 type answer struct {
 	issued *issued
 	// refused says that the signer has denied or failed the request, for good; state is then
 	// stateDenied or stateFailed.
 	refused error
 	state   string
-	// bad says why what the signer has issued cannot be used.
+	// bad says why the issued certificate cannot be used.
 	bad error
 }
 
@@ -69,15 +70,15 @@ func refusal(r *certificatesv1.PodCertificateRequest, c *metav1.Condition, verb 
 		r.Name, verb, text.Truncate(c.Reason, maxQuoted), text.Truncate(c.Message, maxQuoted))
 }
 
-// checkIssued checks the certificate that a signer has issued. The apiserver has checked the same,
-// but with its own clock; podd gives a container nothing that it cannot use.
+// checkIssued checks the certificate that a signer has issued. The apiserver checks the same, but
+// by its own clock. podd gives a container no certificate that cannot work.
 func checkIssued(r *certificatesv1.PodCertificateRequest, key *keyPair, now time.Time) (*issued, error) {
 	chain, leaf, err := parseChain(r.Status.CertificateChain)
 	if err != nil {
 		return nil, err
 	}
 	if of, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !of.Equal(key.public) {
-		return nil, errors.New("the certificate is for another key than the one that this node has made")
+		return nil, errors.New("the certificate is not for the key that this node generated")
 	}
 	if now.After(leaf.NotAfter) {
 		return nil, fmt.Errorf("the certificate expired at %s, and the clock of this node says %s: compare the clocks of the signer and of this node",

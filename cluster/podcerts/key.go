@@ -12,7 +12,7 @@ import (
 	"fmt"
 )
 
-// keyTypes are the values of keyType, and how to make such a key. They are the API's.
+// keyTypes maps the API's values of keyType to functions that generate such a key.
 var keyTypes = map[string]func() (crypto.Signer, error){
 	"RSA3072":   func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, 3072) },
 	"RSA4096":   func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, 4096) },
@@ -25,17 +25,17 @@ var keyTypes = map[string]func() (crypto.Signer, error){
 	},
 }
 
-// keyPair is a private key that this node has made, and what goes out of it.
+// keyPair is a private key that this node has generated, with its public parts.
 type keyPair struct {
 	public crypto.PublicKey
 	// private is the key as PEM (PKCS #8).
 	private []byte
-	// request is an empty PKCS #10 request, DER. Its signature is the proof of possession: the
-	// apiserver checks it, and signers take nothing but the public key.
+	// request is an empty PKCS #10 request, DER. Its signature proves possession of the key. The
+	// apiserver checks the signature, and signers use only the public key.
 	request []byte
 }
 
-// newKeyPair makes a key. RSA takes seconds of one processor.
+// newKeyPair generates a key. RSA keys take seconds of CPU time.
 func newKeyPair(keyType string) (*keyPair, error) {
 	newKey, ok := keyTypes[keyType]
 	if !ok {

@@ -49,24 +49,24 @@ type Config struct {
 }
 
 const (
-	// maxPerPod bounds the credentials of one pod. Each is a key, and an object of the cluster
-	// at each renewal.
+	// maxPerPod bounds the credentials of one pod. Each costs a key, and one object in the
+	// cluster per renewal.
 	maxPerPod = 100
-	// refreshJitter is the most by which a renewal begins after beginRefreshAt. overdueAfter is
-	// how much later the pod has an event that it is overdue (pkg/kubelet/podcertificate).
+	// A renewal begins at a random time within refreshJitter after beginRefreshAt. If it has not
+	// succeeded overdueAfter later, the pod gets an event (pkg/kubelet/podcertificate).
 	refreshJitter = 5 * time.Minute
 	overdueAfter  = 10 * time.Minute
-	// minRefresh bounds how soon after it was issued a certificate is renewed. An apiserver allows
-	// no beginRefreshAt that is sooner, but this node's clock may be far ahead of its clock.
+	// minRefresh is the least time from a certificate's issue to its renewal. An apiserver allows
+	// no earlier beginRefreshAt, but this node's clock may be far ahead of the apiserver's.
 	minRefresh = 5 * time.Minute
-	// abandonAfter is when a request counts as deleted that the apiserver never showed. Up to
-	// refreshJitter is added (pkg/kubelet/podcertificate). One that it showed and no longer shows
-	// counts at once.
+	// A request that the watch never showed counts as deleted after abandonAfter plus up to
+	// refreshJitter (pkg/kubelet/podcertificate). A request that the watch showed and no longer
+	// shows counts as deleted at once.
 	abandonAfter = 10 * time.Minute
-	// bindingGrace is how long podd retries if an apiserver refuses a request for a pod that was
-	// just bound to this node: its authorizer and admission learn of the binding, and of the
-	// service account, through watches of their own. podd asks again after bindingRetry, which
-	// doubles.
+	// For bindingGrace, podd quickly retries a request that the apiserver rejects: the pod may be
+	// bound so recently that the apiserver's authorizer and admission, which have watches of
+	// their own, do not know of it or of its service account yet. The first retry comes after
+	// bindingRetry, which doubles.
 	bindingGrace = 2 * time.Second
 	bindingRetry = 50 * time.Millisecond
 	// maxSleep bounds how late podd notices that the machine was suspended.
@@ -78,14 +78,15 @@ const (
 )
 
 var (
-	// requestBackoff is the back-off for a request that cannot be made.
+	// requestBackoff is the back-off after a request could not be created.
 	requestBackoff = wake.Backoff{Initial: 500 * time.Millisecond, Max: time.Minute}
-	// answerBackoff is the back-off for a request after one whose answer could not be used, or
-	// which was deleted: each is another object of the cluster.
+	// answerBackoff is the back-off after podd could not use an answer, or the request was
+	// deleted. It is longer because each request is another object in the cluster.
 	answerBackoff = wake.Backoff{Initial: 10 * time.Second, Max: 10 * time.Minute}
 )
 
-// sourceKey is a podCertificate source of a pod: the volume, and the index of its sources.
+// sourceKey identifies a podCertificate source of a pod: the volume, and the index among its
+// sources.
 type sourceKey struct {
 	volume string
 	source int
@@ -103,17 +104,17 @@ type credential struct {
 	refreshAt wake.Moment // of current
 	overdueAt wake.Moment // the same
 	expiresAt wake.Moment // the same
-	// overdueTold and expiredTold say that the pod has the event about current.
+	// overdueTold and expiredTold say that the pod already has this event about current.
 	overdueTold, expiredTold bool
 
 	pending *pendingRequest // nil for none
-	// refused is why the signer gives this pod no certificate, for good; state says whether it
-	// is denied or failed.
+	// refused says why the signer will never give this pod a certificate; state is then denied
+	// or failed.
 	refused error
 	state   string
 
 	err         error    // of the last attempt; nil for none
-	unused      *keyPair // made for an attempt that failed; the next one takes it
+	unused      *keyPair // of an attempt that failed; the next attempt uses it
 	inFlight    bool     // an attempt is in progress
 	nextAttempt wake.Moment
 	delay       time.Duration
@@ -137,13 +138,13 @@ type Manager struct {
 	cfg  Config
 	log  *slog.Logger
 	poke wake.Signal
-	// keySlots bounds the RSA keys that are made at a time: each takes seconds of a processor.
+	// keySlots bounds the RSA keys that are generated at a time: each takes seconds of CPU time.
 	keySlots chan struct{}
 
 	mu    sync.Mutex
 	creds map[pod.UID]map[sourceKey]*credential
-	// shown are the requests of this node as the apiserver last showed them; nil while nothing
-	// is followed or known. followErr is why it does not show them.
+	// shown has the requests of this node as the watch last showed them; nil while there is no
+	// watch or no answer yet. followErr says why the watch fails.
 	shown     map[types.UID]*certificatesv1.PodCertificateRequest
 	followErr error
 }
@@ -160,13 +161,13 @@ func New(cfg Config) *Manager {
 }
 
 // Credential returns the key and the certificate chain of a source of a pod's volume, as PEM. If
-// there is none yet, Credential has it requested and notifies the pod later. Until then the error
-// is of the classes pod.ErrObjectPending and pod.ErrAPIServerUnavailable: files of an earlier
-// podd count. An error of neither class is for the life of the pod. What it returns must not be
-// modified.
+// there are none yet, the Manager requests a certificate and notifies the pod later. Until then
+// the error has the classes pod.ErrObjectPending and pod.ErrAPIServerUnavailable, and the volume
+// keeps the files of an earlier podd. An error of neither class is permanent for the pod. The
+// caller must not modify the result.
 func (m *Manager) Credential(p *v1.Pod, volume string, source int, s *v1.PodCertificateProjection) (key, chain []byte, err error) {
 	if !pod.FromCluster(p) {
-		return nil, nil, errors.New("cannot project podCertificate: this pod is of a manifest and has no service account, and certificates are for pods of the cluster")
+		return nil, nil, errors.New("cannot project podCertificate: this pod comes from a manifest and has no service account; only pods of the cluster get certificates")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,9 +194,9 @@ func (m *Manager) credentialLocked(p *v1.Pod, key sourceKey, s *v1.PodCertificat
 	case keyTypes[s.KeyType] == nil:
 		return nil, fmt.Errorf("keyType %q is unknown to podd", s.KeyType)
 	case p.Spec.ServiceAccountName == "":
-		return nil, errors.New("the pod has no service account, which a certificate is for (spec.serviceAccountName)")
+		return nil, errors.New("the pod has no service account (spec.serviceAccountName), and a certificate needs one")
 	case len(of) == maxPerPod:
-		return nil, fmt.Errorf("the pod has more than %d podCertificate sources, for which podd requests certificates: use fewer", maxPerPod)
+		return nil, fmt.Errorf("the pod has more than %d podCertificate sources: use fewer", maxPerPod)
 	}
 	if of == nil {
 		of = make(map[sourceKey]*credential)
@@ -221,8 +222,8 @@ func (m *Manager) whyNoneLocked(c *credential) error {
 	return waitingError{errors.New("the certificate is being requested")}
 }
 
-// waitingError is an error that another answer of the apiserver ends. It has the classes
-// pod.ErrObjectPending and pod.ErrAPIServerUnavailable, and its own text.
+// waitingError is an error that goes away with another answer of the apiserver. It has the
+// classes pod.ErrObjectPending and pod.ErrAPIServerUnavailable, and its own text.
 type waitingError struct{ error }
 
 func (waitingError) Unwrap() error        { return pod.ErrObjectPending }
@@ -266,7 +267,7 @@ type run struct {
 	stop      context.CancelFunc // ends the watch; nil: nothing is followed
 }
 
-// follow follows the requests of the node, or ends that.
+// follow starts or stops the watch of the node's requests, as wanted.
 func (r *run) follow(ctx context.Context, wanted bool) {
 	switch {
 	case wanted && r.stop == nil:
@@ -288,8 +289,8 @@ func (r *run) follow(ctx context.Context, wanted bool) {
 	}
 }
 
-// dispatch starts the attempts that are due and records the events that are. It returns when the
-// next one is, zero if none is known, and whether there is any credential.
+// dispatch starts the attempts and records the events that are due. It returns when the next
+// one is due (zero if none is known), and whether there is any credential.
 func (r *run) dispatch(ctx context.Context) (next time.Time, wanted bool) {
 	now := time.Now()
 	due := news{}
@@ -318,8 +319,8 @@ func (r *run) dispatch(ctx context.Context) (next time.Time, wanted bool) {
 	return next, wanted
 }
 
-// start makes an attempt beside Run's goroutine, if one more may be in flight. It notifies poke
-// at its end.
+// start makes an attempt in a goroutine of its own, if one more may be in flight. It notifies
+// poke at its end.
 func (r *run) start(ctx context.Context, c *credential) bool {
 	select {
 	case r.slots <- struct{}{}:
@@ -334,7 +335,7 @@ func (r *run) start(ctx context.Context, c *credential) bool {
 	return true
 }
 
-// news is what a change has for others, once the lock is released.
+// news collects events and notifications, to be published after the lock is released.
 type news struct {
 	changed []pod.UID
 	events  []podEvent

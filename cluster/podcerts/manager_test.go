@@ -262,7 +262,7 @@ var badAnswers = map[string]struct {
 }{
 	"for another key": {func(n *node, _ *certificatesv1.PodCertificateRequest) certificatesv1.PodCertificateRequestStatus {
 		return n.s.signKey(n.s.key.Public(), day)
-	}, "the certificate is for another key than the one that this node has made"},
+	}, "the certificate is not for the key that this node generated"},
 	"expired": {func(n *node, r *certificatesv1.PodCertificateRequest) certificatesv1.PodCertificateRequestStatus {
 		return n.s.sign(r, time.Minute)
 	}, "the certificate expired at "},
@@ -471,7 +471,7 @@ func TestWhatGetsNoCertificateIsRefusedByName(t *testing.T) {
 		static := web()
 		static.Annotations[pod.AnnotationSource] = string(pod.SourceFile)
 		_, _, err := n.Credential(static, "tls", 0, projection())
-		n.saysOf(err, "cannot project podCertificate: this pod is of a manifest and has no service account")
+		n.saysOf(err, "cannot project podCertificate: this pod comes from a manifest and has no service account")
 		nobody := web()
 		nobody.Spec.ServiceAccountName = ""
 		_, _, err = n.Credential(nobody, "tls", 0, projection())

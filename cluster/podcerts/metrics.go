@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// states is the kubelet's metric (pkg/kubelet/metrics/collectors). Its labels go with their pods.
+// states is the kubelet's metric (pkg/kubelet/metrics/collectors). A series disappears with the
+// last pod that it counts.
 var states = prometheus.NewDesc("kubelet_podcertificate_states",
 	"Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
 	[]string{"signer_name", "state"}, nil)

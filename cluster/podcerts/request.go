@@ -16,7 +16,7 @@ import (
 	"podd/internal/wake"
 )
 
-// The reasons of events. They are the kubelet's, but for reasonInvalid.
+// The reasons of events. All but reasonInvalid are the kubelet's.
 const (
 	eventDenied   = certificatesv1.PodCertificateRequestConditionTypeDenied
 	eventFailed   = certificatesv1.PodCertificateRequestConditionTypeFailed
@@ -25,8 +25,8 @@ const (
 	reasonInvalid = "CertificateInvalid"
 )
 
-// dueLocked says whether an attempt is to start now, and otherwise when the credential is to be
-// looked at again, zero for never. It adds the events that are due.
+// dueLocked says whether to start an attempt now, and when to look at the credential again (zero
+// for no time known). It adds the events that are due.
 func (c *credential) dueLocked(now time.Time, due *news) (start bool, at time.Time) {
 	later := func(m wake.Moment) {
 		if at.IsZero() || m.Monotonic.Before(at) {
@@ -64,7 +64,7 @@ func (c *credential) dueLocked(now time.Time, due *news) (start bool, at time.Ti
 	return false, at
 }
 
-// tellAgeLocked adds the events of a certificate that is not renewed in time, each once.
+// tellAgeLocked adds the events about a certificate that was not renewed in time, each once.
 func (c *credential) tellAgeLocked(now time.Time, due *news, later func(wake.Moment)) {
 	why := "the signer has not answered"
 	if c.pending != nil {
@@ -84,7 +84,7 @@ func (c *credential) tellAgeLocked(now time.Time, due *news, later func(wake.Mom
 	case c.expiredTold:
 	case c.expiresAt.Reached(now):
 		c.expiredTold = true
-		due.warn(c, reasonExpired, "expired at %s, the volume still has it: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
+		due.warn(c, reasonExpired, "expired at %s, and the volume still has it: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
 	default:
 		later(c.expiresAt)
 	}
@@ -96,7 +96,7 @@ func (c *credential) lostLocked(now time.Time) {
 	c.retryLocked(now, answerBackoff)
 }
 
-// retryLocked gives up the pending request, if any, and has another made after a back-off.
+// retryLocked gives up the pending request, if any, and schedules another after a back-off.
 func (c *credential) retryLocked(now time.Time, backoff wake.Backoff) {
 	c.pending = nil
 	c.delay = backoff.Next(c.delay)
@@ -127,8 +127,8 @@ func (m *Manager) attempt(ctx context.Context, c *credential) (n news) {
 	return n
 }
 
-// request makes the key if there is none, and the request. It takes the facts that may be missing
-// before the key, which may be dear.
+// request generates the key, unless there is an unused one, and creates the request. It first
+// reads what may be missing, since a key may be expensive.
 func (m *Manager) request(ctx context.Context, c *credential) (*certificatesv1.PodCertificateRequest, *keyPair, error) {
 	p := c.pod
 	account, err := m.cfg.Client.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
@@ -161,7 +161,8 @@ func (m *Manager) request(ctx context.Context, c *credential) (*certificatesv1.P
 	return r, key, nil
 }
 
-// keyOf returns the key of an attempt that failed, or makes one. Nobody has certified the former.
+// keyOf returns the key of an attempt that failed, for which no certificate exists, or generates
+// a new one.
 func (m *Manager) keyOf(ctx context.Context, c *credential) (*keyPair, error) {
 	m.mu.Lock()
 	key, wanted := c.unused, m.wantedLocked(c)
@@ -210,8 +211,8 @@ func explain(err error) error {
 	return fmt.Errorf("the apiserver does not serve podcertificaterequests of certificates.k8s.io/v1, which Kubernetes has since 1.37 (feature gate PodCertificateRequest): %w", err)
 }
 
-// failedLocked records why an attempt failed, and when to make another. isNews says that the
-// reason is another one than before.
+// failedLocked records why an attempt failed and schedules another. isNews says that the reason
+// differs from the last one.
 func (m *Manager) failedLocked(ctx context.Context, c *credential, err error) (isNews bool) {
 	now := time.Now()
 	var answered apierrors.APIStatus
@@ -233,7 +234,7 @@ func (m *Manager) logRetry(c *credential, err error) {
 	m.log.Warn("cannot get a pod certificate: trying again", "pod", c.pod.Namespace+"/"+c.pod.Name, "volume", c.key.volume, "signer", c.source.SignerName, "error", err)
 }
 
-// handleShown takes what FollowPodCertificateRequests tells.
+// handleShown handles a call of FollowPodCertificateRequests.
 func (m *Manager) handleShown(all []*certificatesv1.PodCertificateRequest, err error) (n news) {
 	now := time.Now()
 	m.mu.Lock()
@@ -254,7 +255,7 @@ func (m *Manager) handleShown(all []*certificatesv1.PodCertificateRequest, err e
 	return n
 }
 
-// followedLocked looks for the answer to a credential's request in what the apiserver shows.
+// followedLocked looks for a credential's request among those that the apiserver shows.
 func (m *Manager) followedLocked(c *credential, now time.Time, n *news) {
 	if c.pending == nil {
 		return
@@ -291,7 +292,7 @@ func (c *credential) handleShownLocked(r *certificatesv1.PodCertificateRequest, 
 		c.err = got.bad
 		c.retryLocked(now, answerBackoff)
 		if c.current == nil {
-			break // FailedMount says it
+			break // FailedMount reports it
 		}
 		n.warn(c, reasonInvalid, "%v; the volume keeps the certificate that it has, which expires at %s, and podd asks again", got.bad, c.current.notAfter.UTC().Format(time.RFC3339))
 		return
@@ -307,7 +308,7 @@ func (c *credential) handleShownLocked(r *certificatesv1.PodCertificateRequest, 
 func (c *credential) useLocked(got *issued, now time.Time) {
 	c.current, c.pending, c.err, c.delay = got, nil, nil, 0
 	c.overdueTold, c.expiredTold = false, false
-	// Up to here only this machine's wall clock says how long that is; from here on, both clocks.
+	// The durations come from this machine's wall clock; from here on, both clocks count.
 	begin := max(got.beginRefreshAt.Sub(now)+rand.N(refreshJitter), minRefresh)
 	c.refreshAt, c.overdueAt = wake.MomentAt(now.Add(begin)), wake.MomentAt(now.Add(begin+overdueAfter))
 	c.expiresAt = wake.MomentAt(now.Add(got.notAfter.Sub(now)))

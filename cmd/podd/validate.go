@@ -48,7 +48,7 @@ Exit codes: 0, also with warnings, 1 if there is any problem, 2 for wrong usage.
 	}
 	cmd.Flags().StringVar(&o.Node, "node-name", "", "`name` of the node that the pods are for (default: this machine's)")
 	bindValidation(cmd.Flags(), &o.Validation, "what happens to unknown and duplicate fields: a problem, a warning, or nothing")
-	cmd.Flags().StringVar(&o.FeatureGates, "feature-gates", "", "feature `gates` of podd run's configuration, Name=true or Name=false separated by commas")
+	cmd.Flags().StringVar(&o.FeatureGates, "feature-gates", "", "feature `gates` of the node, as in podd run: Name=true or Name=false, separated by commas")
 	addOutput(cmd, &o.Output, "json", "yaml")
 	return cmd
 }

@@ -104,7 +104,7 @@ func (s *Server) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSand
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
-// UpdatePodSandboxResources only checks that there is such a sandbox: Calls has the request.
+// UpdatePodSandboxResources only checks that the sandbox exists. Calls has the request.
 func (s *Server) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	s.rt.Lock()
 	defer s.rt.Unlock()

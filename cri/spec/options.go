@@ -40,8 +40,8 @@ type Options struct {
 	// SELinux says that the node enforces SELinux or logs by it, so that the files that
 	// podd makes for a container need its label; nil asks the kernel.
 	SELinux *bool
-	// DefaultSysctls are set for each pod that has their namespace for itself and does not set
-	// them itself (defaultPodSysctls). Their names have dots only.
+	// DefaultSysctls are set for each pod that does not set them and that does not share their
+	// namespace with the host (defaultPodSysctls). Their names have dots, never slashes.
 	DefaultSysctls map[string]string
 	// MemoryCapacity of the node in bytes, for OOM scores; 0 counts as unknown:
 	// Burstable containers then get 999.
@@ -50,7 +50,7 @@ type Options struct {
 	// in bytes (memorySwap.swapBehavior); otherwise nobody gets any.
 	LimitedSwap  bool
 	SwapCapacity int64
-	// MemoryQoS protects and throttles the memory of containers; it counts on cgroup v2 only.
+	// MemoryQoS protects and throttles the memory of containers, on cgroup v2 only.
 	MemoryQoS pod.MemoryQoSRules
 	// AllowNegativeOOMScore says that podd and the runtime may lower
 	// oom_score_adj (CAP_SYS_RESOURCE). Without it no score is below 0.

@@ -23,7 +23,7 @@ const (
 	nodeCritical = "system-node-critical"
 )
 
-// Resources returns the resources for the runtime with which a container is created.
+// Resources returns the CRI resources for the creation of a container.
 func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	cpuLimit := podLevelLimit(p, c, v1.ResourceCPU)
 	request, hasRequest := c.Resources.Requests[v1.ResourceCPU]
@@ -45,8 +45,9 @@ func Resources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 	return r
 }
 
-// UpdatedResources returns those of an existing container. What its creation leaves to the
-// kernel's defaults is named here, since the container may have something else.
+// UpdatedResources returns the CRI resources for an update of an existing container. It also
+// names the kernel's defaults of MemoryQoS, which Resources leaves out: the container may have
+// other values.
 func UpdatedResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	r := Resources(o, p, c)
 	if !o.CgroupV2 {
@@ -60,7 +61,7 @@ func UpdatedResources(o Options, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxCo
 	return r
 }
 
-// noMemoryQoS is what a new cgroup has.
+// noMemoryQoS has the values of a new cgroup.
 var noMemoryQoS = map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"}
 
 func setMemoryQoS(r *runtimeapi.LinuxContainerResources, q pod.MemoryQoS) {
@@ -74,8 +75,8 @@ func setMemoryQoS(r *runtimeapi.LinuxContainerResources, q pod.MemoryQoS) {
 	set("memory.high", q.High)
 }
 
-// MemoryQoS reads what Resources and UpdatedResources write. A value that podd does not
-// write counts as none.
+// MemoryQoS reads what Resources and UpdatedResources write. It ignores a value that podd would
+// not write.
 func MemoryQoS(r *runtimeapi.LinuxContainerResources) pod.MemoryQoS {
 	if len(r.GetUnified()) == 0 {
 		return pod.MemoryQoS{}
@@ -170,8 +171,8 @@ func sandboxResources(o Options, p *v1.Pod) *runtimeapi.LinuxContainerResources 
 	return linuxResources(o, request.MilliValue(), limit.Cpu().MilliValue(), limit.Memory().Value())
 }
 
-// SandboxUpdate returns the resources of a pod, of which r has the overhead too, for the
-// runtime at a resize: the overhead, and the rest. What r does not limit has no limit.
+// SandboxUpdate splits r, the resources of a pod including its overhead, into the overhead and
+// the rest, as the runtime wants them at a resize. What r does not limit has no limit.
 func SandboxUpdate(o Options, p *v1.Pod, r pod.ContainerResources) (overhead, rest *runtimeapi.LinuxContainerResources) {
 	cpu, memory := p.Spec.Overhead[v1.ResourceCPU], p.Spec.Overhead[v1.ResourceMemory]
 	if !cpu.IsZero() {

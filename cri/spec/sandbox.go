@@ -49,8 +49,8 @@ func Sandbox(o Options, req pod.SandboxRequest) (*runtimeapi.PodSandboxConfig, e
 	return config, nil
 }
 
-// ownsNamespace says that a sysctl is one of a namespace that the pod has for itself, by
-// upstream's rules (pkg/kubelet/kuberuntime, applyPodSysctls).
+// ownsNamespace says that a sysctl belongs to a namespace that the pod does not share with the
+// host, by upstream's rules (pkg/kubelet/kuberuntime, applyPodSysctls).
 func ownsNamespace(p *v1.Pod, name string) bool {
 	switch ns, _, _ := sysctl.GetNamespace(name); ns {
 	case sysctl.IPCNamespace:

@@ -16,8 +16,8 @@ import (
 
 // programs are images of one static program each, by IMAGE=FILE: those of a control plane,
 // for example. The program has the name of the image, in a directory of PATH. Tools of this
-// machine that it calls follow after commas, and get the libraries that they need. "etcd" and
-// the like, without a registry, are images of upstream's tests (suiteimages.Programs).
+// machine that it calls follow after commas, and get the libraries that they need. A name of
+// suiteimages.Programs, such as "etcd", stands for that image of upstream's tests.
 type programs []named
 
 func (p *programs) String() string { return "" }

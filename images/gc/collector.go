@@ -300,7 +300,7 @@ func (c *Collector) observe(ctx context.Context, wanted []string, now time.Time)
 	return in, nil
 }
 
-// withoutInvalid leaves out images to which the runtime gives no ID: nothing could remove them.
+// withoutInvalid leaves out images without an ID, which podd could not remove.
 func (c *Collector) withoutInvalid(all []*pod.Image) []*pod.Image {
 	valid := make([]*pod.Image, 0, len(all))
 	for _, i := range all {

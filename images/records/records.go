@@ -99,7 +99,7 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// onDisk counts the files of a directory at each scrape. There are as many as images.
+// onDisk counts the files of a directory at each scrape. There is about one for each image.
 func onDisk(name, help, dir string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 		entries, err := os.ReadDir(dir)

@@ -5,7 +5,7 @@ package deptest
 const (
 	upstream         = "k8s.io/kubernetes/"
 	upstreamImporter = "podd/internal/podapi"
-	// suiteImporter is no part of podd: it names the images of upstream's tests.
+	// suiteImporter is not part of podd. It has the names of the images of upstream's tests.
 	suiteImporter = "podd/test/cluster/suiteimages"
 )
 

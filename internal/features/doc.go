@@ -1,8 +1,7 @@
-// Package features has the feature gates of the Kubernetes release that podd speaks: their
-// names, stages and defaults (gates.txt), and what a configuration makes of them. It is pure.
-// The configuration makes a Set at start; whoever depends on a gate is given the Set, or the
-// answer.
+// Package features has the feature gates of podd's Kubernetes release: their names, stages and
+// defaults (gates.txt), and the rules for setting them. It is pure. Package config makes a Set
+// at the start. A package that depends on a gate gets the Set, or whether the gate is on.
 //
-// gates.txt is upstream's own registry, written by go test ./internal/podapi -update. A test
-// there compares them, and compares the verdicts of New with upstream's.
+// go test ./internal/podapi -update writes gates.txt from upstream's registry. Tests there
+// compare gates.txt with the registry, and what New accepts with what upstream accepts.
 package features

@@ -24,14 +24,14 @@ const (
 	VolumeBindMountOptions       Gate = "VolumeBindMountOptions"
 )
 
-// had are the gates that podd has: switching one changes what podd does. Every other gate of
-// the release makes no difference here: podd always does, or never does, what it is about.
+// had are the gates that change what podd does. Every other gate of the release makes no
+// difference: podd always has its feature, or never has it.
 var had = []Gate{
 	AtomicWriteVolumeUserFields, DRAOptionalNodeOperations, DefaultPodSysctls, EmptyDirVolumeMode, GRPCContainerProbeTLS, H2CContainerProbe,
 	KubeletAllocatedPodsEndpoint, MemoryQoS, PodsAPI,
 }
 
-// Gates that stand for all of a stage that are not given themselves.
+// Gates that set all gates of a stage that the configuration does not set itself.
 const (
 	AllAlpha Gate = "AllAlpha"
 	AllBeta  Gate = "AllBeta"
@@ -52,9 +52,9 @@ const (
 type Spec struct {
 	Name  Gate
 	Stage Stage
-	// Default is whether it is on if nobody says otherwise; Locked, that nobody may.
+	// Default says whether it is on unless it is set. Locked says that it must keep its default.
 	Default, Locked bool
-	// Needs are gates that must be on where this one is, sorted.
+	// Needs are the gates that must be on if this one is, sorted.
 	Needs []Gate
 }
 
@@ -76,7 +76,7 @@ func (s Spec) String() string {
 //go:embed gates.txt
 var text string
 
-// table is gates.txt: its gates in its order, and by name.
+// table returns the gates of gates.txt, in its order and by name.
 var table = sync.OnceValues(func() ([]Spec, map[Gate]Spec) {
 	var all []Spec
 	byName := map[Gate]Spec{}
@@ -96,7 +96,7 @@ var table = sync.OnceValues(func() ([]Spec, map[Gate]Spec) {
 	return all, byName
 })
 
-// All are the gates of the release, sorted by name.
+// All returns the gates of the release, sorted by name.
 func All() []Spec {
 	all, _ := table()
 	return slices.Clone(all)
@@ -105,7 +105,7 @@ func All() []Spec {
 // IsHad says that podd has the gate: switching it changes what podd does.
 func IsHad(g Gate) bool { return slices.Contains(had, g) }
 
-// Had are the gates that podd has, sorted by name.
+// Had returns the gates that podd has, sorted by name.
 func Had() []Spec {
 	return slices.DeleteFunc(All(), func(s Spec) bool { return !IsHad(s.Name) })
 }

@@ -14,11 +14,11 @@ import (
 // Set says which gates are on. It is a value that never changes. The zero Set has each gate at
 // its default.
 type Set struct {
-	// on are the gates that differ from what the table says, or were given.
+	// on has the gates that were set, also through AllAlpha or AllBeta.
 	on map[Gate]bool
 }
 
-// Enabled says that a gate of the release is on; false for any other name.
+// Enabled says whether a gate of the release is on. It is false for any other name.
 func (s Set) Enabled(g Gate) bool {
 	if on, ok := s.on[g]; ok {
 		return on
@@ -27,16 +27,16 @@ func (s Set) Enabled(g Gate) bool {
 	return byName[g].Default
 }
 
-// Note is a sentence about a gate. The sentence does not name the gate.
+// Note is a message about a gate. The message need not name the gate.
 type Note struct {
 	Gate    Gate
 	Message string
 }
 
-// New returns the set that a configuration's featureGates make, and what is wrong with them:
-// names that are no gates, locked gates, and gates that are on without those that they need.
-// These are upstream's rules (component-base/featuregate), with all that is wrong at once. If
-// something is, the Set is the zero one.
+// New returns the Set for a configuration's featureGates, and what is wrong with them: unknown
+// names, locked gates with another value, and gates that are on without those that they need.
+// The rules are upstream's (component-base/featuregate), but New returns all problems at once.
+// If there are any, the Set is the zero Set.
 func New(given map[string]bool) (Set, []Note) {
 	all, byName := table()
 	var wrong []Note
@@ -88,8 +88,8 @@ func unknown(name string) string {
 	return what + ": correct or remove it"
 }
 
-// Parse reads gates as --feature-gates has them: Name=true,Other=false. Of a name that is
-// given twice the last one counts.
+// Parse parses the syntax of --feature-gates: Name=true,Other=false. If a name occurs twice, the
+// last value counts.
 func Parse(text string) (map[string]bool, error) {
 	given := map[string]bool{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -106,9 +106,8 @@ func Parse(text string) (map[string]bool, error) {
 	return given, nil
 }
 
-// Notes are what an operator should know of gates that New accepts: those that make no
-// difference in podd but were given another value than their default, and those whose gate a
-// later release will not have.
+// Notes returns what an operator should know about gates that New accepts: gates that make no
+// difference in podd but are not at their default, and gates that a later release will drop.
 func Notes(given map[string]bool) []Note {
 	_, byName := table()
 	var out []Note

@@ -39,8 +39,8 @@ func Dialer() *net.Dialer {
 func NewProbeTransport() http.RoundTripper { return newTransport(false) }
 
 // NewH2CTransport returns the transport for probes over HTTP/2 without TLS, with prior
-// knowledge (RFC 9113, section 3.3): neither HTTP/1.1 nor TLS is spoken. Each request has a
-// connection of its own.
+// knowledge (RFC 9113, section 3.3). It never falls back to HTTP/1.1 or TLS. Each request uses
+// a new connection.
 func NewH2CTransport() http.RoundTripper {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)

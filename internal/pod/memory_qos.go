@@ -7,8 +7,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// MemoryQoS is what the kernel protects and throttles of a cgroup's memory, in bytes
-// (cgroup v2). The zero value is the kernel's default: nothing.
+// MemoryQoS says how much of a cgroup's memory the kernel protects, and above which usage it
+// throttles, in bytes (cgroup v2). The zero value is the kernel's default: neither.
 type MemoryQoS struct {
 	// Min is memory.min, which the kernel never reclaims.
 	Min int64
@@ -25,11 +25,11 @@ type MemoryQoSRules struct {
 	// Tiered protects what is requested: by memory.min for Guaranteed pods, by memory.low
 	// for Burstable ones (memoryReservationPolicy TieredReservation).
 	Tiered bool
-	// ThrottlingFactor, in (0, 1], is how far memory.high is above the request, in parts of
-	// the way to the limit; 0 leaves memory.high alone.
+	// ThrottlingFactor, in (0, 1], sets memory.high to request + factor × (limit − request);
+	// 0 sets no memory.high.
 	ThrottlingFactor float64
-	// Allocatable is the node's memory in bytes without what is reserved. It stands in for
-	// the limit that a container lacks; 0 if unknown.
+	// Allocatable is the node's memory in bytes minus the reserved memory; 0 if unknown. It
+	// counts as the limit of a container without one.
 	Allocatable int64
 }
 

@@ -201,7 +201,7 @@ type ContainerResources struct {
 	CPUQuota           int64 // microseconds per period
 	CPUPeriod          int64 // microseconds
 	MemoryLimitInBytes int64
-	// MemoryQoS is of cgroup v2.
+	// MemoryQoS is zero with cgroup v1.
 	MemoryQoS MemoryQoS
 }
 

@@ -57,8 +57,8 @@ type Verdict struct {
 	// Preempt are the pods that must end first for this pod, a critical one, to fit. It is
 	// admitted when they are gone.
 	Preempt []UID
-	// PreemptFor is the first resource that the pod lacks while Preempt is not empty:
-	// kubelet_preemptions has it as a label, so it comes from a small set.
+	// PreemptFor is the first resource that the pod lacks, if Preempt is not empty. It is a
+	// label value of kubelet_preemptions, from a small closed set.
 	PreemptFor string
 	// PendingReason says what has to happen before there is a verdict; then admission is asked
 	// again. It is empty for a verdict.

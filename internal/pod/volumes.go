@@ -28,8 +28,8 @@ func UsedVolumes(p *v1.Pod) map[string]bool {
 	return used
 }
 
-// MemoryBackedLimits yields, by the volume's name, the size limits of the emptyDirs that are in
-// memory and have one. The pointers point into the spec.
+// MemoryBackedLimits yields the names and size limits of the memory-backed emptyDirs that have a
+// size limit. The pointers point into the spec.
 func MemoryBackedLimits(spec *v1.PodSpec) iter.Seq2[string, *resource.Quantity] {
 	return func(yield func(string, *resource.Quantity) bool) {
 		for i := range spec.Volumes {

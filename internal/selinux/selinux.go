@@ -17,17 +17,18 @@ import (
 	"podd/internal/pod"
 )
 
-// Labels are those of a node with SELinux. A nil Labels is a node without it, where no
-// volume has a label.
+// Labels computes labels on a node with SELinux. A nil Labels is a node without SELinux, where
+// no volume has a label.
 type Labels struct {
-	// file is what the policy gives to files of containers: user, role, type, level.
+	// file is the policy's label of containers' files: user, role, type, level.
 	file [4]string
 }
 
 // Find returns the node's labels, or nil if SELinux is off or its policy knows no
-// containers. As the container runtimes do (opencontainers/selinux), it reads the policy's
-// label of containers' files from the first of two files. Debian 12's policy lacks the type
-// that its own file names, and the kernel would refuse every mount: so the kernel is asked.
+// containers. Like the container runtimes (opencontainers/selinux), it reads the policy's label
+// of containers' files from the first of two files that has it. It then asks the kernel whether
+// the label is valid: Debian 12's file names a type that its policy does not have, and the
+// kernel would reject every mount.
 func Find() *Labels {
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err != nil {
 		return nil
@@ -43,8 +44,8 @@ func Find() *Labels {
 	return New(label)
 }
 
-// New returns the labels of a node whose policy labels containers' files so, such as
-// system_u:object_r:container_file_t:s0. Without a level, or a label, it returns nil.
+// New returns the Labels for the policy's label of containers' files, such as
+// system_u:object_r:container_file_t:s0. It returns nil for a label without a level.
 func New(file string) *Labels {
 	parts := strings.SplitN(file, ":", 4)
 	if len(parts) < 4 {
@@ -68,7 +69,7 @@ func value(file, key string) string {
 	return ""
 }
 
-// LabelError says that seLinuxOptions make no label.
+// LabelError says that seLinuxOptions do not make a valid label.
 type LabelError struct{ message string }
 
 func (e *LabelError) Error() string { return e.message }
@@ -80,10 +81,10 @@ func (e *ConflictError) Error() string {
 	return "multiple SELinux labels found: " + strings.Join(e.labels, ",") // upstream's words
 }
 
-// OfVolume returns the label with which a volume of a pod can be mounted, instead of having
-// the runtime relabel its files. It is "" if SELinux is off, the pod's seLinuxChangePolicy is
-// Recursive, or podd does not know the label: without a level, the runtime chooses one. As
-// upstream, containers without seLinuxOptions do not count. The error is a *LabelError or a
+// OfVolume returns the label with which to mount a pod's volume, so that the runtime need not
+// relabel its files. It is "" if SELinux is off, if the pod's seLinuxChangePolicy is Recursive,
+// or if a container sets no level, because the runtime then chooses one. As upstream,
+// containers without seLinuxOptions do not count. The error is a *LabelError or a
 // *ConflictError.
 func (l *Labels) OfVolume(p *v1.Pod, volume string) (string, error) {
 	if l == nil || relabels(p) {
@@ -152,13 +153,13 @@ func relabels(p *v1.Pod) bool {
 	return s != nil && s.SELinuxChangePolicy != nil && *s.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive
 }
 
-// label returns the label of files that processes with options may use. Their role and type
-// are of processes: they do not change those of files.
+// label returns the label of files for processes with these options. The role and type of the
+// options belong to processes, so files keep the policy's.
 func (l *Labels) label(o *v1.SELinuxOptions) (string, error) {
 	for _, s := range []string{o.User, o.Level} {
 		// A label becomes a mount option, where other characters could begin another option.
 		if i := strings.IndexFunc(s, func(r rune) bool { return !isLabelRune(r) }); i >= 0 {
-			return "", &LabelError{fmt.Sprintf("seLinuxOptions: %q is no part of an SELinux label: only letters, digits and _.:,- can be", s)}
+			return "", &LabelError{fmt.Sprintf("seLinuxOptions: %q is not part of an SELinux label: use only letters, digits and _.:,-", s)}
 		}
 	}
 	return strings.Join([]string{cmp.Or(o.User, l.file[0]), l.file[1], l.file[2], cmp.Or(o.Level, l.file[3])}, ":"), nil

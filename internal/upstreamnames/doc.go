@@ -1,11 +1,11 @@
-// Package upstreamnames reads, from Go source, the names that operators know a kubelet by: its
-// metrics, with types and labels, and the reasons of its events. Its test holds upstream's
-// against podd's: each of upstream's is podd's, too, or has its reason in a table.
+// Package upstreamnames reads names that operators rely on from Go source: metrics, with types
+// and labels, and the reasons of events. Its test compares upstream's with podd's: podd has each
+// name, or a table gives the reason why not.
 //
-// It reads source instead of linking it, so the comparison costs no build of the kubelet and
-// sees what is registered only behind a feature gate or in a cluster. A declaration that it
-// cannot evaluate is an error, never left out. test/parity/oracle holds what it reads of
-// upstream against upstream's linked registry.
+// It reads source instead of linking it. The comparison therefore needs no build of the kubelet,
+// and also sees what is registered only behind a feature gate or in a cluster. A declaration
+// that it cannot evaluate is an error, never left out. test/parity/oracle compares what it reads
+// of upstream with upstream's linked registry.
 //
-// It is for tests; nothing in podd's binary imports it.
+// Only tests use it. Nothing in podd's binary imports it.
 package upstreamnames

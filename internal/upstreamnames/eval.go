@@ -46,7 +46,7 @@ func (t *Tree) definition(e ast.Expr, in scope) (def ast.Expr, at scope, ok bool
 	return nil, scope{}, false
 }
 
-// assigned is the first value that a function gives a variable or constant of its own.
+// assigned returns the first value that a function assigns to a local variable or constant.
 func assigned(body *ast.BlockStmt, name string) (found ast.Expr) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if found != nil {
@@ -143,7 +143,7 @@ func (t *Tree) texts(e ast.Expr, in scope, depth int) (list []string, ok bool) {
 	return list, true
 }
 
-// fullName joins what is not empty with underscores, as Prometheus does.
+// fullName joins the parts that are not empty with underscores, as Prometheus does.
 func fullName(parts ...string) string {
 	var some []string
 	for _, p := range parts {
@@ -154,8 +154,8 @@ func fullName(parts ...string) string {
 	return strings.Join(some, "_")
 }
 
-// parameter says which parameter of a function around it an expression needs in order to be
-// evaluated: the name that it stands for, or one in it.
+// parameter returns the function around an expression that has a parameter in it without a
+// known argument. The expression can only be evaluated for a call of that function.
 func parameter(e ast.Expr, in scope) (fn function, found bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		if id, ok := n.(*ast.Ident); ok && !found {
@@ -174,8 +174,8 @@ func parameter(e ast.Expr, in scope) (fn function, found bool) {
 	return fn, found
 }
 
-// callers are the scopes in which a function's parameters have the arguments of its calls,
-// one for each call in its package.
+// callers returns one scope for each call of a function in its package. In it, the function's
+// parameters have the arguments of that call.
 func callers(fn function, in scope) (scopes []scope) {
 	for _, c := range in.pkg.calls[fn.name] {
 		if len(c.expr.Args) != len(fn.params) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Constants are the values of the exported string constants of one package.
+// Constants returns the values of the exported string constants of one package.
 func (t *Tree) Constants(dir string) (map[string]bool, error) {
 	values := make(map[string]bool)
 	p, err := t.load(t.path(dir))
@@ -22,7 +22,7 @@ func (t *Tree) Constants(dir string) (map[string]bool, error) {
 	return values, nil
 }
 
-// Literals are all constant strings that one package writes out.
+// Literals returns the values of all string literals in one package.
 func (t *Tree) Literals(dir string) (map[string]bool, error) {
 	found := make(map[string]bool)
 	p, err := t.load(t.path(dir))
@@ -42,7 +42,8 @@ func (t *Tree) Literals(dir string) (map[string]bool, error) {
 	return found, nil
 }
 
-// reasonAt is where the methods and functions that record an event have its reason.
+// reasonAt maps methods and functions that record an event to the index of the reason among
+// their arguments.
 type reasonAt map[string]int
 
 // Upstream's recorders take an object, a type and a reason.
@@ -51,15 +52,16 @@ var upstreamRecorders = reasonAt{"Event": 2, "Eventf": 2, "AnnotatedEventf": 3}
 // Podd's are in package events; the others pass a reason on to them.
 var poddRecorders = reasonAt{"Event": 2, "ContainerEvent": 3, "NodeEvent": 1, "ClaimEvent": 2, "RecordEvent": 1, "recordWarning": 2, "recordFailure": 2}
 
-// UpstreamReasons are the reasons of events that the packages in dirs and below record, without
-// those that are computed.
+// UpstreamReasons returns the reasons of the events that the packages in dirs and below record.
+// It leaves out computed reasons.
 func (t *Tree) UpstreamReasons(dirs ...string) (map[string]bool, error) {
 	return t.reasons(upstreamRecorders, false, dirs)
 }
 
-// PoddReasons are the reasons that podd's packages in dirs and below may record. Some reach
-// the recorder through a value: a verdict, an error, a warning. Therefore every constant named
-// for a reason counts, too, and every text that is given to something of that name.
+// PoddReasons returns the reasons that podd's packages in dirs and below may record. Some reach
+// the recorder through a value: a verdict, an error, a warning. Therefore every constant with
+// "reason" in its name counts, too, and every text that is assigned or passed to something with
+// such a name.
 func (t *Tree) PoddReasons(dirs ...string) (map[string]bool, error) {
 	return t.reasons(poddRecorders, true, dirs)
 }
@@ -88,14 +90,14 @@ func (t *Tree) reasons(recorders reasonAt, values bool, dirs []string) (map[stri
 	return found, err
 }
 
-// takesReason says that a function is named for what it does with a reason or an event.
+// takesReason says that a function's name suggests that it takes a reason or records an event.
 func takesReason(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "reason") || strings.Contains(name, "event") || strings.HasPrefix(name, "record") || strings.HasPrefix(name, "report")
 }
 
-// addReasons adds what an argument may be: one reason, or one for each call of the function
-// around it.
+// addReasons adds the possible values of an argument: one reason, or one for each call of the
+// function around it.
 func (t *Tree) addReasons(found map[string]bool, e ast.Expr, in scope, depth int) {
 	if s, ok := t.text(e, in, 0); ok {
 		if isReason(s) {
@@ -110,7 +112,7 @@ func (t *Tree) addReasons(found map[string]bool, e ast.Expr, in scope, depth int
 	}
 }
 
-// reasonValues adds what is assigned to something that is named for a reason, and the texts in
+// reasonValues adds what is assigned to something with "reason" in its name, and the texts in
 // tables of reasons.
 func (t *Tree) reasonValues(p *pkg, f *ast.File, found map[string]bool) {
 	in := scope{pkg: p, file: f}
@@ -150,5 +152,5 @@ func (t *Tree) reasonValues(p *pkg, f *ast.File, found map[string]bool) {
 
 var reason = regexp.MustCompile(`^[A-Z][A-Za-z0-9]+$`)
 
-// isReason says that a text has the form of a reason, and is no type of events.
+// isReason says that a text has the form of a reason, and is not an event type.
 func isReason(s string) bool { return reason.MatchString(s) && s != "Normal" && s != "Warning" }

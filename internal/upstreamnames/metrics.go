@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Metric is a metric as it is declared.
+// Metric is a metric's declaration.
 type Metric struct {
 	// Type is counter, gauge, histogram or summary; "" for a descriptor, which does not say.
 	Type string
 	// Labels are sorted, constant ones included.
 	Labels []string
-	// At is where it is declared: a package's directory in the tree.
+	// At is the directory in the tree of the package that declares it.
 	At string
 }
 
-// Metrics are the metrics that the packages in dirs and below declare, by full name. Each
-// declaration whose name or labels cannot be evaluated is an error, and each that differs from
-// another of that name.
+// Metrics returns the metrics that the packages in dirs and below declare, by full name. There
+// is an error for each declaration whose name or labels cannot be evaluated, and for each that
+// contradicts another one of the same name.
 func (t *Tree) Metrics(dirs ...string) (found map[string]Metric, errs []error) {
 	found = make(map[string]Metric)
 	err := t.walk(dirs, func(p *pkg) error {
@@ -41,7 +41,7 @@ func (t *Tree) Metrics(dirs ...string) (found map[string]Metric, errs []error) {
 
 var constructor = regexp.MustCompile(`^New(Counter|Gauge|Histogram|Summary|TimingHistogram)(Vec|Func)?$`)
 
-// declared adds the metric that a call declares, if it does.
+// declared adds the metric that a call declares, if it declares one.
 func (t *Tree) declared(c call, found map[string]Metric, depth int) error {
 	name := lastName(c.expr.Fun)
 	if name == "NewDesc" && len(c.expr.Args) >= 4 {
@@ -78,8 +78,8 @@ type declaration struct {
 	labels []ast.Expr
 }
 
-// add evaluates a declaration. What depends on a parameter of a function around it is
-// evaluated for each call of that function.
+// add evaluates a declaration. If it depends on a parameter of a function around it, add
+// evaluates it for each call of that function.
 func (t *Tree) add(found map[string]Metric, d declaration, depth int) error {
 	in := d.call.scope
 	if depth < maxDepth {
@@ -120,7 +120,7 @@ func (t *Tree) add(found map[string]Metric, d declaration, depth int) error {
 	return nil
 }
 
-// options are the fields of the options of a metric; nil if e is none.
+// options returns the fields of a metric's options; nil if e is not such a literal.
 func options(e ast.Expr) map[string]ast.Expr {
 	if u, ok := e.(*ast.UnaryExpr); ok {
 		e = u.X

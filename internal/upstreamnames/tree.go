@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Tree is the source of a module, read as it is asked for. It is not for concurrent use.
+// Tree is the source of a module, read on demand. It is not safe for concurrent use.
 type Tree struct {
 	dir, module string
 	fset        *token.FileSet
@@ -28,7 +28,7 @@ func NewTree(dir, module string) *Tree {
 // path is a directory of the tree.
 func (t *Tree) path(dir string) string { return filepath.Join(t.dir, dir) }
 
-// pkg is a package's files without tests, and what they declare with a name.
+// pkg has a package's files without tests, and their named declarations.
 type pkg struct {
 	files   []*ast.File
 	imports map[*ast.File]map[string]string // the import paths of a file, by the name that it uses
@@ -209,7 +209,7 @@ func params(of *ast.FuncType) (names []string) {
 	return names
 }
 
-// lastName is the name of what an expression names, without its package or receiver.
+// lastName returns the name in an identifier or selector, without package or receiver.
 func lastName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

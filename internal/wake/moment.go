@@ -5,8 +5,8 @@ import "time"
 // Moment is a time on both of the machine's clocks. The wall clock may be set, and the
 // monotonic clock stands still while the machine is suspended. The zero Moment has passed.
 //
-// A timer takes Monotonic, and does not notice that the wall clock has got there earlier: who
-// waits for a Moment looks again now and then.
+// A timer that waits for Monotonic does not notice that the wall clock has passed Wall. To wait
+// for a Moment, check Reached from time to time.
 type Moment struct{ Monotonic, Wall time.Time }
 
 // MomentAt returns the Moment of a time that has a monotonic reading.

@@ -13,7 +13,7 @@ type metrics struct {
 	selinux    selinuxMetrics // only on a node with SELinux
 }
 
-// selinuxMetrics are gauges because upstream's are; they only grow.
+// selinuxMetrics are gauges, as upstream's are, although they only grow.
 type selinuxMetrics struct{ containerErrors, podErrors, volumeErrors, admitted *prometheus.GaugeVec }
 
 func newSELinuxMetrics(reg prometheus.Registerer) selinuxMetrics {

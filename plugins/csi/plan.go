@@ -54,9 +54,9 @@ type plan struct {
 	tokens           []storagev1.TokenRequest
 	tokensAreSecrets bool
 
-	// mountsLabel says that the driver mounts volumes with SELinux labels, label is the one
-	// that the pod needs, and labelError says why there is none. The volume gets
-	// record.SELinuxLabel.
+	// mountsLabel says that the driver mounts volumes with SELinux labels. label is the one
+	// that the pod needs, and labelError says why there is none. The driver mounts the volume
+	// with record.SELinuxLabel.
 	mountsLabel bool
 	label       string
 	labelError  error

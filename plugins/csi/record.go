@@ -34,7 +34,7 @@ type record struct {
 	Boot  string `json:"podd/boot,omitempty"`
 	// Capacity is the volume's size after its last expansion, in bytes.
 	Capacity int64 `json:"podd/capacity,omitempty"`
-	// SELinuxLabel is the label with which the volume is mounted, under upstream's key.
+	// SELinuxLabel is the label of the mount. The key is upstream's.
 	SELinuxLabel string `json:"seLinuxMountContext,omitempty"`
 }
 

@@ -23,8 +23,8 @@ func (v *Volumes) Labelled(volume pod.CSIVolume) bool {
 	return err == nil && r.SELinuxLabel != ""
 }
 
-// configureSELinux sets whether the driver mounts volumes with labels, and which one this
-// volume is to have. Only persistent volumes with a file system have one, as upstream.
+// configureSELinux sets whether the driver mounts volumes with labels, and which label this
+// volume needs. As upstream, only persistent volumes with a file system have one.
 func (p *plan) configureSELinux(labels *selinux.Labels, doc *storagev1.CSIDriver, volume *pod.CSIVolume) {
 	if labels == nil || volume.Persistent == nil || p.Block || doc == nil || doc.Spec.SELinuxMount == nil || !*doc.Spec.SELinuxMount {
 		return
@@ -33,7 +33,7 @@ func (p *plan) configureSELinux(labels *selinux.Labels, doc *storagev1.CSIDriver
 	p.label, p.labelError = labels.OfVolume(volume.Pod, volume.PodVolume)
 }
 
-// mountFlags returns the flags of the calls that mount the volume.
+// mountFlags returns the mount flags for the driver's calls.
 func (p *plan) mountFlags() []string {
 	if p.SELinuxLabel == "" {
 		return p.mountOptions
@@ -41,9 +41,9 @@ func (p *plan) mountFlags() []string {
 	return append(slices.Clone(p.mountOptions), selinux.MountOption(p.SELinuxLabel))
 }
 
-// chooseLabel decides with which label the volume is mounted; the volume's lock is held. A
-// volume has one label on this node, or none: as long as a pod uses it with another one, the
-// pod waits. What is mounted already keeps its label.
+// chooseLabel decides with which label to mount the volume. The volume's lock is held. A volume
+// has at most one label on this node at a time. While other pods use it with another label, this
+// pod waits. A volume that is already mounted keeps its label.
 func (v *Volumes) chooseLabel(p *plan) error {
 	if !p.mountsLabel {
 		return nil
@@ -74,7 +74,7 @@ func (v *Volumes) chooseLabel(p *plan) error {
 	return nil
 }
 
-// awaitLabel has the pod woken when a pod stops using the volume.
+// awaitLabel makes the next teardown of the volume for another pod wake this pod.
 func (v *Volumes) awaitLabel(p *plan) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -124,11 +124,11 @@ func (v *Volumes) mountedUsers(p *plan) ([]*record, error) {
 	return all, nil
 }
 
-// isMounted says that the driver was called for the volume in this boot, and may have
-// mounted it.
+// isMounted says that podd has called the driver for the volume in this boot. The driver may
+// have mounted it.
 func (r *record) isMounted(boot string) bool { return r.State != stateIdle && r.Boot == boot }
 
-// unstageOtherLabel unstages a volume that an earlier pod has had staged with another label.
+// unstageOtherLabel unstages a volume that is still staged with another label for an earlier pod.
 // The volume's lock is held, and old is the record of the staged volume.
 func (v *Volumes) unstageOtherLabel(ctx context.Context, s *session, old *record, p *plan) error {
 	users, err := v.mountedUsers(p)
@@ -157,7 +157,7 @@ func accessModeOf(modes []v1.PersistentVolumeAccessMode) string {
 	return ""
 }
 
-// selinuxError counts a volume whose pod makes no label, or several.
+// selinuxError counts a volume whose pod has an invalid label, or several.
 func (m *metrics) selinuxError(err error, accessMode string) {
 	if _, conflict := errors.AsType[*selinux.ConflictError](err); conflict {
 		m.selinux.podErrors.WithLabelValues(accessMode).Inc()

@@ -149,7 +149,7 @@ func TestContainersWithOtherLabelsDoNotShareAVolume(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	v.Pod.Spec.Containers[1].SecurityContext.SELinuxOptions.Level = `s0",x`
-	if _, err := n.SetUp(t.Context(), v); err == nil || !strings.Contains(err.Error(), "is no part of an SELinux label") {
+	if _, err := n.SetUp(t.Context(), v); err == nil || !strings.Contains(err.Error(), "is not part of an SELinux label") {
 		t.Errorf("got %v", err)
 	}
 	wantCalls(t, f)

@@ -78,8 +78,8 @@ type Volumes struct {
 	mu        sync.Mutex // guards what follows
 	tearDowns map[string]*runningTearDown
 	followed  map[string]*followedVolume
-	// labelWaiting maps a volume's record.key to the pods that wait for those with another
-	// SELinux label to leave; nil until one does.
+	// labelWaiting maps a volume's record.key to the pods that wait until no other pod uses the
+	// volume with another SELinux label; nil until a pod waits.
 	labelWaiting map[string]map[pod.UID]bool
 	// inUse maps each attached volume to the directories that need it.
 	inUse map[v1.UniqueVolumeName]map[string]bool

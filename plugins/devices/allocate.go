@@ -311,8 +311,8 @@ func (m *Manager) preferredDevices(ctx context.Context, pl *plugin, one reservat
 	return nil, nil
 }
 
-// pluginLocked returns the plugin that serves a resource, nil for none, and what it wants, or
-// the last one wanted.
+// pluginLocked returns the plugin that serves a resource and its options. Without a plugin, it
+// returns nil and the options of the last one.
 func (m *Manager) pluginLocked(name string) (pl *plugin, options pluginOptions) {
 	r := m.resources[name]
 	if r == nil {

@@ -22,8 +22,8 @@
 //	                 ▼  │
 //	              unhealthy ◄── the last plugin's stream has ended; five minutes later the resource is gone
 //
-// Several plugins may register one resource, as during an update. The newest that has listed
-// its devices serves it, the others stand by for its end.
+// Several plugins may register for one resource, as during an update. The newest one that has
+// listed its devices serves the resource. The others stand by.
 //
 // # Promises
 //

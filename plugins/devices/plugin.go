@@ -27,11 +27,11 @@ type plugin struct {
 	api      pluginapi.DevicePluginClient
 	close    func()
 	options  pluginOptions
-	// done is closed by stop when another plugin has the endpoint, when its socket was
-	// removed, or when there are too many of its resource.
+	// stop closes done when another plugin has registered at the endpoint, when the plugin's
+	// socket was removed, or when its resource has too many plugins.
 	done     chan struct{}
 	stopOnce sync.Once
-	// devices is its newest list, listed that there is one. Manager.mu guards both.
+	// devices is its newest list. listed says that there is one. Manager.mu guards both.
 	devices map[string]device
 	listed  bool
 }
@@ -42,7 +42,7 @@ type pluginOptions struct{ preStart, prefer bool }
 // stop ends the plugin. It may be called more than once.
 func (pl *plugin) stop() { pl.stopOnce.Do(func() { close(pl.done) }) }
 
-var errPluginReplaced = errors.New("the plugin has registered again, was removed, or was one too many")
+var errPluginReplaced = errors.New("the plugin has registered again, was removed, or its resource had too many plugins")
 
 // connect connects to a plugin and makes Run follow its devices. It blocks until the plugin
 // has said what it supports.
@@ -81,8 +81,8 @@ func (m *Manager) dial(ctx context.Context, endpoint string) (*plugin, error) {
 	return pl, nil
 }
 
-// addPlugin adds a plugin to those of its resource. It replaces the one that has the same
-// endpoint, and the oldest one if there are too many.
+// addPlugin adds a plugin to those of its resource. It replaces the plugin with the same
+// endpoint. If there are too many, it replaces the oldest standby.
 func (m *Manager) addPlugin(name string, pl *plugin) error {
 	var n notification
 	m.mu.Lock()
@@ -98,7 +98,7 @@ func (m *Manager) addPlugin(name string, pl *plugin) error {
 	former := r.pluginAt(pl.endpoint)
 	if former == nil && len(r.plugins) == maxPlugins {
 		former = r.oldestStandby()
-		m.log.Warn("a resource has too many device plugins: the oldest one is dropped", "resource", name, "endpoint", former.endpoint, "most", maxPlugins)
+		m.log.Warn("a resource has too many device plugins: dropping the oldest standby", "resource", name, "endpoint", former.endpoint, "most", maxPlugins)
 	}
 	if former != nil {
 		m.removePluginLocked(name, former, &n)
@@ -150,7 +150,7 @@ func (m *Manager) followPlugin(ctx context.Context, name string, pl *plugin) {
 	if m.handlePluginEnd(name, pl) {
 		m.log.Warn("device plugin has ended: its devices are unhealthy", "resource", name, "endpoint", pl.endpoint, "error", err)
 	} else {
-		m.log.Info("device plugin has ended: its resource has another one", "resource", name, "endpoint", pl.endpoint, "error", err)
+		m.log.Info("device plugin has ended: its resource still has another plugin", "resource", name, "endpoint", pl.endpoint, "error", err)
 	}
 }
 

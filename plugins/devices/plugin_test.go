@@ -71,8 +71,8 @@ func TestTheLogSaysWhyAPluginHasEnded(t *testing.T) {
 	}{
 		"it ends":              {func(_ *rig, f *fake) { close(f.lists) }, "error=EOF"},
 		"it lists nonsense":    {func(_ *rig, f *fake) { f.lists <- healthy("") }, `a device has the ID \"\": want 1 to 1024 bytes of UTF-8`},
-		"another one":          {func(r *rig, _ *fake) { r.plug(gpu, newFake("b")) }, "the plugin has registered again, was removed, or was one too many"},
-		"its socket is away":   {func(r *rig, _ *fake) { r.Deregister(gpu, gpu) }, "the plugin has registered again, was removed, or was one too many"},
+		"another one":          {func(r *rig, _ *fake) { r.plug(gpu, newFake("b")) }, "the plugin has registered again, was removed, or its resource had too many plugins"},
+		"its socket is away":   {func(r *rig, _ *fake) { r.Deregister(gpu, gpu) }, "the plugin has registered again, was removed, or its resource had too many plugins"},
 		"it refuses the call":  {func(r *rig, _ *fake) { r.plug(gpu, refusing("ListAndWatch")) }, "no ListAndWatch today"},
 		"nothing: podd itself": {func(r *rig, _ *fake) { r.stop() }, ""},
 	} {

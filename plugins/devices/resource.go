@@ -29,16 +29,16 @@ const (
 
 // resource is what is known about one extended resource that a plugin has, or had.
 type resource struct {
-	// plugins are the connected ones, the newest last. During its update, a resource has
-	// several.
+	// plugins are the connected plugins, the newest last. There are several during an update of
+	// the plugin.
 	plugins []*plugin
-	// options are those of the last plugin that has ended.
+	// options are those of the last plugin, once it has ended.
 	options pluginOptions
-	// everRegistered says that a plugin of it has listed devices, or that its last one has
-	// ended, in the life of this podd or an earlier one.
+	// everRegistered says that a plugin has listed devices, or that the last plugin has ended,
+	// under this podd or an earlier one.
 	everRegistered bool
-	// devices are those of the plugin that serves it. Without a plugin, they are the last
-	// one's, and unhealthy.
+	// devices are those of the serving plugin. Without a plugin, they are those of the last
+	// one, all unhealthy.
 	devices map[string]device
 	// stoppedAt is the time since which there is no plugin.
 	stoppedAt time.Time
@@ -53,10 +53,10 @@ type device struct {
 	numaNodes []int64 // the machine's NUMA nodes that it is close to
 }
 
-// serving returns the plugin whose list counts, and which podd calls: the newest one that
-// has listed its devices, otherwise the newest one, nil for none. Upstream calls a plugin as
-// soon as it has registered, and takes the list of whichever was the last to send one, so that
-// a plugin may be asked for devices that it does not know
+// serving returns the plugin whose list podd uses and that podd calls: the newest one that has
+// listed its devices, otherwise the newest one, nil for none. Upstream calls a plugin as soon as
+// it has registered, but uses the list that arrived last from any plugin. It may therefore ask a
+// plugin for devices that the plugin does not know
 // (https://github.com/kubernetes/kubernetes/pull/135437).
 func (r *resource) serving() *plugin {
 	for _, pl := range slices.Backward(r.plugins) {
@@ -70,13 +70,13 @@ func (r *resource) serving() *plugin {
 	return r.plugins[len(r.plugins)-1]
 }
 
-// listed says that a connected plugin has listed the devices.
+// listed says that a connected plugin has listed its devices.
 func (r *resource) listed() bool {
 	pl := r.serving()
 	return pl != nil && pl.listed
 }
 
-// pluginAt returns the plugin with an endpoint, nil for none.
+// pluginAt returns the plugin at an endpoint, nil for none.
 func (r *resource) pluginAt(endpoint string) *plugin {
 	for _, pl := range r.plugins {
 		if pl.endpoint == endpoint {
@@ -174,8 +174,8 @@ func (m *Manager) updateDevices(name string, pl *plugin, list []*pluginapi.Devic
 	return nil
 }
 
-// takeListLocked makes the list of the plugin that serves a resource its devices. If that
-// plugin has listed none yet, the devices stay as they are.
+// takeListLocked sets a resource's devices to the list of its serving plugin. If that plugin has
+// not sent a list yet, the devices stay as they are.
 func (m *Manager) takeListLocked(name string, r *resource, n *notification) {
 	pl := r.serving()
 	if pl == nil || !pl.listed {
@@ -211,8 +211,7 @@ func (m *Manager) addUsersLocked(name string, n *notification) {
 	}
 }
 
-// handlePluginEnd says that a plugin no longer lists its devices. last says that its resource
-// has no other one.
+// handlePluginEnd handles the end of a plugin. last says that its resource has no other plugin.
 func (m *Manager) handlePluginEnd(name string, pl *plugin) (last bool) {
 	var n notification
 	m.mu.Lock()
@@ -233,8 +232,8 @@ func (m *Manager) handlePluginEnd(name string, pl *plugin) (last bool) {
 	return last
 }
 
-// removePluginLocked removes a plugin from its resource. If it has served it, another one does
-// so from now on. It says whether the plugin was there.
+// removePluginLocked removes a plugin from its resource. If it was the serving one, another
+// plugin takes over. It returns whether the plugin was there.
 func (m *Manager) removePluginLocked(name string, pl *plugin, n *notification) bool {
 	r := m.resources[name]
 	if r == nil {

@@ -126,7 +126,7 @@ func TestARolloutOfAPluginChangesNothingForPods(t *testing.T) {
 		}
 		close(former.lists)
 		check("when the former one has ended", v1.ResourceHealthStatusHealthy)
-		if got := r.logged.String(); !strings.Contains(got, `level=INFO msg="device plugin has ended: its resource has another one" resource=example.com/gpu`) || strings.Contains(got, "unhealthy") {
+		if got := r.logged.String(); !strings.Contains(got, `level=INFO msg="device plugin has ended: its resource still has another plugin" resource=example.com/gpu`) || strings.Contains(got, "unhealthy") {
 			t.Errorf("the log has %s", got)
 		}
 		if waits, err := r.Admit(p); waits != "" || err != nil {
@@ -208,7 +208,7 @@ func TestThePluginsOfAResourceAreBounded(t *testing.T) {
 		if _, usable := r.amount(gpu); usable != 2 {
 			t.Errorf("the node has %d devices, want 2", usable)
 		}
-		if got := r.logged.String(); strings.Count(got, "a resource has too many device plugins: the oldest one is dropped") != 3 {
+		if got := r.logged.String(); strings.Count(got, "a resource has too many device plugins: dropping the oldest standby") != 3 {
 			t.Errorf("the log has %s", got)
 		}
 	})

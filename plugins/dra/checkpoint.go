@@ -36,7 +36,8 @@ type savedClaim struct {
 	Allocation string              `json:"allocation"`
 	Pods       []pod.UID           `json:"pods"`
 	Drivers    map[string][]device `json:"drivers"`
-	// Skips are claim.skips: a claim may be unprepared when it is gone from the cluster.
+	// Skips are claim.skips. They are saved because podd may have to unprepare a claim that is
+	// gone from the cluster.
 	Skips map[string][]resourcev1.SkipNodeOperation `json:"skips,omitempty"`
 }
 

@@ -36,7 +36,7 @@ type claim struct {
 	// drivers maps each driver with a part in the allocation to the devices that it has
 	// prepared.
 	drivers map[string][]device
-	// skips are the calls that drivers want to be spared, by driver (KEP-5945); "*" is all.
+	// skips maps each driver to the calls that it does not need (KEP-5945); "*" means all.
 	skips map[string][]resourcev1.SkipNodeOperation
 	// prepared says that this podd has prepared it.
 	prepared       bool
@@ -170,8 +170,8 @@ func newClaim(namespace, name string, of *resourcev1.ResourceClaim) (*claim, err
 	return c, nil
 }
 
-// skippedOperations returns the calls that no device of a driver in an allocation needs, by
-// driver: those that all of its devices want to be spared.
+// skippedOperations maps each driver to the calls to skip: those that none of its devices in the
+// allocation needs.
 func skippedOperations(results []resourcev1.DeviceRequestAllocationResult) map[string][]resourcev1.SkipNodeOperation {
 	skips := map[string][]resourcev1.SkipNodeOperation{}
 	seen := map[string]bool{}
@@ -191,7 +191,7 @@ func skippedOperations(results []resourcev1.DeviceRequestAllocationResult) map[s
 	return skips
 }
 
-// intersection returns what both name; "*" is everything.
+// intersection returns the calls in both; "*" means all.
 func intersection(a, b []resourcev1.SkipNodeOperation) []resourcev1.SkipNodeOperation {
 	switch {
 	case slices.Contains(a, resourcev1.SkipNodeOperationAll):
@@ -202,7 +202,7 @@ func intersection(a, b []resourcev1.SkipNodeOperation) []resourcev1.SkipNodeOper
 	return slices.DeleteFunc(slices.Clone(a), func(o resourcev1.SkipNodeOperation) bool { return !slices.Contains(b, o) })
 }
 
-// spares says that a driver is not to be called for the claim.
+// spares says that podd skips this call of a driver for the claim.
 func (c *claim) spares(driver string, call resourcev1.SkipNodeOperation) bool {
 	return slices.Contains(c.skips[driver], call) || slices.Contains(c.skips[driver], resourcev1.SkipNodeOperationAll)
 }

@@ -38,8 +38,8 @@ type Config struct {
 	NodeName string
 	Cluster  Cluster
 	Waker    Waker
-	// OptionalOperations is the feature gate DRAOptionalNodeOperations: drivers are not called
-	// for devices that need it not. Without it such claims are rejected.
+	// OptionalOperations is the feature gate DRAOptionalNodeOperations. With it, podd skips
+	// calls of drivers for devices that do not need them. Without it, podd rejects such claims.
 	OptionalOperations bool
 	Log                *slog.Logger
 	Metrics            prometheus.Registerer
@@ -72,7 +72,7 @@ type Manager struct {
 	metrics    *metrics
 	times      times
 	loop       *loop.Loop // watches over drivers, and does due work
-	// optionalOperations says that claims may spare their drivers calls.
+	// optionalOperations is Config.OptionalOperations.
 	optionalOperations bool
 
 	claimLocks keylock.Locks[string] // by claim.key: held while drivers are called for a claim

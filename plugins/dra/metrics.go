@@ -20,7 +20,7 @@ type metrics struct {
 	prepareSkips, unprepareSkips *prometheus.CounterVec
 
 	mu     sync.Mutex      // guards spared
-	spared map[string]bool // the drivers of the skips
+	spared map[string]bool // the drivers with skipped calls
 }
 
 // anyDriver stands for all drivers together.
@@ -72,7 +72,8 @@ func (d callTimer) intercept(ctx context.Context, method string, q, r any, conn 
 	return err
 }
 
-// skipped counts a call that a driver was spared. It need never register here: claims name it.
+// skipped counts a skipped call. maxDrivers bounds the label, because a driver that a claim names
+// need never register here.
 func (m *metrics) skipped(driver string, call resourcev1.SkipNodeOperation) {
 	driver = strings.ToValidUTF8(driver, "\uFFFD")
 	m.mu.Lock()

@@ -148,7 +148,7 @@ func withDriver(claims []*claim, driver string) (some []*claim) {
 	return some
 }
 
-// toCall returns those of a driver's claims for which it is to be called. It counts the others.
+// toCall returns the claims for which podd must call the driver. It counts the others.
 func (m *Manager) toCall(claims []*claim, driver string, call resourcev1.SkipNodeOperation) []*claim {
 	return slices.DeleteFunc(claims, func(c *claim) bool {
 		spared := c.spares(driver, call)

@@ -12,7 +12,7 @@ const maxSeries = 100
 
 // totalPlugins has the kubelet's name and labels (pkg/kubelet/pluginmanager/metrics).
 var totalPlugins = prometheus.NewDesc("plugin_manager_total_plugins",
-	"Plugins by the socket of their registrar: desired_state_of_world for each socket, actual_state_of_world for those that are registered.",
+	"Plugins by the socket of their registrar. state is desired_state_of_world for each socket, and also actual_state_of_world for each registered plugin.",
 	[]string{"socket_path", "state"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -55,7 +55,7 @@ type Config struct {
 	NodeName string
 	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
-	// Features are the feature gates, which say which alpha fields are honoured.
+	// Features are the feature gates. They decide which alpha fields podd honours.
 	Features features.Set
 	// CheckFrequency is the time between rescans; 0 for the default.
 	CheckFrequency time.Duration
@@ -67,7 +67,7 @@ type Config struct {
 	// again at once, as the kubelet does. Without it, an editor that saves by deleting first
 	// ends no pod.
 	DeleteImmediately bool
-	// Mirrored says that an apiserver gets a mirror pod of each pod.
+	// Mirrored says that podd creates a mirror pod of each pod in an apiserver.
 	Mirrored bool
 	Log      *slog.Logger
 }

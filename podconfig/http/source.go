@@ -46,7 +46,7 @@ type Config struct {
 	NodeName string
 	// Validation applies to unknown and duplicate fields; "" is strict.
 	Validation manifest.Validation
-	// Features are the feature gates, which say which alpha fields are honoured.
+	// Features are the feature gates. They decide which alpha fields podd honours.
 	Features features.Set
 	// CheckFrequency is the time between requests; 0 for the default.
 	CheckFrequency time.Duration
@@ -54,7 +54,7 @@ type Config struct {
 	// uses it. It is created when needed. A response with Secrets is in VolatileDir, which must
 	// be in memory.
 	StateDir, VolatileDir string
-	// Mirrored says that an apiserver gets a mirror pod of each pod.
+	// Mirrored says that podd creates a mirror pod of each pod in an apiserver.
 	Mirrored bool
 	// Transport defaults to one like http.DefaultTransport.
 	Transport http.RoundTripper

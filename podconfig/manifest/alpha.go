@@ -9,11 +9,11 @@ import (
 	"podd/internal/pod"
 )
 
-// AlphaField is a field of a pod that is alpha in Kubernetes, and that podd does not honour:
-// because its gate is off, or because podd does not have it.
+// AlphaField is a field of a pod that is alpha in Kubernetes and that podd does not honour,
+// because its gate is off or because podd does not have the feature.
 type AlphaField struct {
-	// Path is that of the field, such as spec.volumes[0].emptyDir.mode. What says what it
-	// asks for.
+	// Path is the field's path, such as spec.volumes[0].emptyDir.mode. What names the feature
+	// that it asks for.
 	Path, What string
 	// Gate is Kubernetes' feature gate.
 	Gate features.Gate
@@ -27,9 +27,9 @@ func (f AlphaField) Hint() string {
 	return "remove the field"
 }
 
-// Alpha returns the alpha fields of a pod that podd does not honour with the gates as they
-// are. Upstream's validation accepts them in any static pod, as dropping them is the business
-// of an apiserver's strategy, and its kubelet ignores them.
+// Alpha returns the alpha fields of a pod that podd does not honour with these gates. Upstream's
+// validation accepts them in a static pod, because only an apiserver's strategy drops them. The
+// kubelet ignores them.
 func Alpha(spec *v1.PodSpec, gates features.Set) []AlphaField {
 	w := &alphaWalk{gates: gates}
 	for path, c := range pod.ContainerPaths(spec) {
@@ -46,7 +46,7 @@ type alphaWalk struct {
 	found []AlphaField
 }
 
-// add adds a field that asks for something, unless it is honoured.
+// add adds a field that is set, unless podd honours it.
 func (w *alphaWalk) add(path, what string, gate features.Gate) {
 	if !features.IsHad(gate) || !w.gates.Enabled(gate) {
 		w.found = append(w.found, AlphaField{path, what, gate})
@@ -82,7 +82,7 @@ func (w *alphaWalk) probe(path string, p *v1.Probe) {
 	}
 }
 
-// probesOnly is the gate of what Kubernetes has for probes only: hooks speak HTTP/1.1.
+// probesOnly stands for no gate: Kubernetes has the field for probes only, and hooks use HTTP/1.1.
 const probesOnly features.Gate = ""
 
 func (w *alphaWalk) http(path string, get *v1.HTTPGetAction, gate features.Gate) {

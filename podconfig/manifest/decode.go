@@ -34,12 +34,12 @@ type Options struct {
 	// Validation determines how unknown and duplicate fields are handled; "" is
 	// Strict.
 	Validation Validation
-	// Features are the feature gates; they say which alpha fields are honoured.
+	// Features are the feature gates. They decide which alpha fields podd honours.
 	Features features.Set
 	// Needs asks for Result.Needs.
 	Needs bool
-	// Mirrored says that an apiserver gets a mirror pod of each pod. There are more warnings
-	// then.
+	// Mirrored says that podd creates a mirror pod of each pod in an apiserver. It adds
+	// warnings.
 	Mirrored bool
 }
 

@@ -27,8 +27,8 @@ var containerFields = []struct {
 	{"resources.claims", "resource claims in a manifest", func(c *v1.Container) bool { return len(c.Resources.Claims) > 0 }},
 }
 
-// unsupportedFields returns the fields of a defaulted pod that podd does not support with the
-// feature gates as they are.
+// unsupportedFields returns the fields of a defaulted pod that podd does not support with these
+// feature gates.
 func unsupportedFields(p *v1.Pod, gates features.Set) []unsupportedField {
 	var out []unsupportedField
 	refuse := func(path, what, hint string) {

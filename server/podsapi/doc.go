@@ -1,24 +1,25 @@
 // Package podsapi serves the kubelet's PodsAPI (KEP-4188; pods/v1alpha1) on
-// <root-dir>/pods-api/pods-api.sock: the node's pods with their newest statuses, without a
-// request to the apiserver. Monitoring agents and network plugins list, get and watch them.
+// <root-dir>/pods-api/pods-api.sock. Monitoring agents and network plugins list, get and watch
+// the node's pods there, with their newest statuses and without the apiserver.
 //
-// It gets the pods from the status writer, and owns no copy of them. Only root may connect.
+// It reads the pods from the status writer and keeps no copy. Only root may connect.
 //
 // # Promises
 //
 //   - Nothing runs and nothing is allocated for a change of a pod while nobody watches.
-//   - A watcher first gets every pod as ADDED, then INITIAL_SYNC_COMPLETE, then changes. Of
-//     each pod the events are ADDED, any number of MODIFIED, DELETED. A pod's object of an
-//     event is never older than that of the event before it.
-//   - A slow watcher delays nobody. It misses versions between the one that it got and the
-//     newest, never the newest, and never the DELETED of a pod that it got. So what waits for a
-//     watcher is at most one version of each pod.
-//   - A watcher that takes nothing for stallTimeout while there is something to take ends with
-//     RESOURCE_EXHAUSTED, as does one beyond maxWatchers. It may watch again.
+//   - A watcher first gets every pod as ADDED, then INITIAL_SYNC_COMPLETE, then changes. The
+//     events of one pod are ADDED, any number of MODIFIED, DELETED. The versions of a pod never
+//     go back.
+//   - A slow watcher delays nobody. It may miss versions in between, but never the newest one,
+//     and never the DELETED of a pod that it has got. So at most one version of each pod waits
+//     for a watcher.
+//   - If a watcher leaves an event untaken for stallTimeout, its watch ends with
+//     RESOURCE_EXHAUSTED. So does a watch beyond maxWatchers. The client may watch again.
 //   - Until podd has looked at all pods of an earlier podd, every call fails with
-//     FAILED_PRECONDITION, so that no client takes pods that are still unknown for deleted.
+//     FAILED_PRECONDITION. Otherwise a client might take a pod that podd does not know yet for
+//     a deleted one.
 //
-// The kubelet, which this follows, queues 100 events for each watcher and ends the watch of a
-// slower one. It also reports a pod that has run to its end as DELETED, although it goes on
-// listing it. Here DELETED means what it means to every other client: the pod is gone.
+// The kubelet queues 100 events for each watcher, and ends the watch of a slower one. It also
+// sends DELETED for a pod that has run to its end, although it still lists the pod. Here DELETED
+// means what it means elsewhere in Kubernetes: the pod is gone.
 package podsapi

@@ -20,8 +20,8 @@ import (
 	"podd/internal/unixserver"
 )
 
-// Requests per second, and at once, of all clients together (upstream's DefaultQPS and
-// DefaultBurstTokens). As upstream, this does not bound the beginning of watches.
+// The rate of requests per second and the burst, for all clients together (upstream's DefaultQPS
+// and DefaultBurstTokens). As upstream, they do not limit new watches.
 const (
 	qps   = 100
 	burst = 10
@@ -30,9 +30,9 @@ const (
 // maxWatchers bounds the watches of all clients together.
 const maxWatchers = 64
 
-// Pods returns pods with their newest statuses, which nobody may change. Its methods must not
-// block. Changes returns a channel that receives after changes, and a function that ends
-// that; several changes may be one reception.
+// Pods returns pods with their newest statuses. Callers must not modify the pods. Its methods
+// must not block. Changes returns a channel that delivers a value after changes, and a function
+// that ends the delivery. One value may stand for several changes.
 type Pods interface {
 	Pods() []*v1.Pod
 	Pod(uid pod.UID) *v1.Pod
@@ -56,16 +56,16 @@ type Server struct {
 	cfg      Config
 	limit    *rate.Limiter
 	metrics  *metrics
-	watchers chan struct{} // a place for each
+	watchers chan struct{} // a slot for each
 }
 
-// New starts nothing.
+// New returns a Server. It starts nothing.
 func New(c Config) *Server {
 	return &Server{cfg: c, limit: rate.NewLimiter(qps, burst), metrics: newMetrics(c.Metrics), watchers: make(chan struct{}, maxWatchers)}
 }
 
-// Run serves until ctx ends. If it cannot listen, it logs that, because no pod needs this
-// API. It returns nil.
+// Run serves until ctx ends, and returns nil. If it cannot listen, it only logs that, because no
+// pod needs this API.
 func (s *Server) Run(ctx context.Context) error {
 	l, err := unixserver.Listen(s.cfg.Socket)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		if err := unixserver.Serve(server, l); err != nil {
-			s.cfg.Log.Error("the PodsAPI is not served any more", "error", err)
+			s.cfg.Log.Error("the PodsAPI has stopped", "error", err)
 		}
 	})
 	<-ctx.Done()
@@ -95,7 +95,7 @@ func (s *Server) rateLimited(ctx context.Context, request any, _ *grpc.UnaryServ
 	return handle(ctx, request)
 }
 
-// checkReady returns the error of calls that come too early.
+// checkReady returns the error for calls that come too early.
 func (s *Server) checkReady() error {
 	if !s.cfg.Ready() {
 		return grpcstatus.Error(codes.FailedPrecondition, "podd is initializing: it does not know all pods of this node yet")

@@ -17,8 +17,8 @@ import (
 // stallTimeout is how long a watcher may leave an event untaken.
 const stallTimeout = time.Minute
 
-// WatchPods sends every pod, then a marker, then changes until the client ends it, podd stops
-// or the client stops reading.
+// WatchPods sends every pod, then INITIAL_SYNC_COMPLETE, then changes. It ends when the client
+// ends it or stops reading, or when podd stops.
 func (s *Server) WatchPods(_ *api.WatchPodsRequest, stream grpc.ServerStreamingServer[api.WatchPodsEvent]) error {
 	if err := s.checkReady(); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, stream grpc.ServerStreamingS
 	case s.watchers <- struct{}{}:
 		defer func() { <-s.watchers }()
 	default:
-		return grpcstatus.Errorf(codes.ResourceExhausted, "%d clients watch pods already, which is the most that podd serves; end one of them", maxWatchers)
+		return grpcstatus.Errorf(codes.ResourceExhausted, "%d clients already watch pods, and podd serves no more: end one of the watches", maxWatchers)
 	}
 	w := &watcher{s: s, stream: stream, sent: map[pod.UID]*v1.Pod{}}
 	return w.run(stream.Context())
@@ -37,7 +37,8 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, stream grpc.ServerStreamingS
 type watcher struct {
 	s      *Server
 	stream grpc.ServerStreamingServer[api.WatchPodsEvent]
-	// sent has the versions that the client has. A version that differs is another object.
+	// sent has the versions that the client has. Each version is an object of its own, so that
+	// comparing pointers is enough.
 	sent map[pod.UID]*v1.Pod
 }
 
@@ -65,7 +66,7 @@ func (w *watcher) run(ctx context.Context) error {
 // update sends what differs from what the client has.
 func (w *watcher) update() error {
 	all := w.s.cfg.Pods.Pods()
-	if len(w.sent) > 0 { // a name may have been given to a new pod: first the end of the old one
+	if len(w.sent) > 0 { // first what is gone: a new pod may have the name of an old one
 		if err := w.sendDeleted(all); err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func (w *watcher) update() error {
 	return nil
 }
 
-// sendDeleted sends the pods that are gone: of each its name, namespace and UID.
+// sendDeleted sends DELETED for pods that are gone, with name, namespace and UID only.
 func (w *watcher) sendDeleted(all []*v1.Pod) error {
 	here := make(map[pod.UID]bool, len(all))
 	for _, p := range all {
@@ -117,7 +118,7 @@ func (w *watcher) sendPod(kind api.EventType, p *v1.Pod) error {
 // send returns when the client, or the buffer of its connection, has taken the event.
 func (w *watcher) send(e *api.WatchPodsEvent) error {
 	taken := make(chan error, 1)
-	// It ends when this watch does, which ends the stream's context.
+	// The goroutine ends with this watch, because that ends the stream's context.
 	go func() { taken <- w.stream.Send(e) }()
 	stalled := time.NewTimer(stallTimeout)
 	defer stalled.Stop()
@@ -126,7 +127,7 @@ func (w *watcher) send(e *api.WatchPodsEvent) error {
 		return err
 	case <-stalled.C:
 		w.s.metrics.dropped.Inc()
-		w.s.cfg.Log.Warn("ending a watch of the PodsAPI: its client does not read", "waited", stallTimeout)
+		w.s.cfg.Log.Warn("ending a watch of the PodsAPI: the client does not read", "waited", stallTimeout)
 		return grpcstatus.Errorf(codes.ResourceExhausted, "the client took no event for %s; watch again", stallTimeout)
 	}
 }

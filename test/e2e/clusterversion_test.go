@@ -21,7 +21,7 @@ func TestANodeThatIsNewerThanItsApiserverWorksAndSaysSo(t *testing.T) {
 	m := join(t, "--emulated-version="+older)
 	m.eventually("/readyz says what the apiserver's version means", func(ctx context.Context) error {
 		body, err := m.podd.Get(ctx, "/readyz?verbose")
-		if want := "[+]apiserver-version ok: the apiserver is of Kubernetes " + older + ", older than this podd (" + versions.KubernetesMinor + ")"; err != nil || !strings.Contains(string(body), want) {
+		if want := "[+]apiserver-version ok: the apiserver is Kubernetes " + older + ", older than this podd (" + versions.KubernetesMinor + ")"; err != nil || !strings.Contains(string(body), want) {
 			return fmt.Errorf("got %s (%v), want %q", body, err, want)
 		}
 		return nil

@@ -11,11 +11,12 @@ const (
 	nodeCriticalPriority = 2_000_001_000
 )
 
-// systemPriorities are those of the classes that every cluster has.
+// systemPriorities has the priorities of the classes that every cluster has.
 var systemPriorities = map[string]int32{nodeCritical: nodeCriticalPriority, "system-cluster-critical": 2_000_000_000}
 
-// priorityWarnings are about a static pod's priority. No apiserver resolves its class, and the
-// apiserver judges its mirror pod. The kubelet of 1.37 warns of the same, in its log.
+// priorityWarnings returns warnings about a static pod's priority. No apiserver resolves the
+// pod's class, but the apiserver checks the mirror pod. The kubelet of 1.37 logs the same
+// warnings.
 func priorityWarnings(s *v1.PodSpec, mirrored bool) []warning {
 	const class, priority = "spec.priorityClassName", "spec.priority"
 	switch {

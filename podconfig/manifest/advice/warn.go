@@ -25,7 +25,7 @@ type warning struct {
 }
 
 // Warnings returns the warnings about a valid pod. dropped are the fields of its metadata
-// that podd drops. mirrored says that an apiserver gets a mirror pod of it.
+// that podd drops. mirrored says that podd creates a mirror pod of it in an apiserver.
 func Warnings(p *v1.Pod, dropped []string, mirrored bool, text *strictyaml.Decoded) []Fault {
 	var out []Fault
 	for _, d := range slices.Concat(metaWarnings(dropped), priorityWarnings(&p.Spec, mirrored), podWarnings(p)) {

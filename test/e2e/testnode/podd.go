@@ -69,7 +69,7 @@ func NewPodd(place *Place, b Bundle, dir string) (*Podd, error) {
 	return p, nil
 }
 
-// Take has the next Start run the podd of a bundle, with the runtime of that bundle.
+// Take makes the next Start run the podd and the runtime of a bundle.
 func (p *Podd) Take(b Bundle) {
 	p.Binary, p.Env = b.Podd, []string{bundle.EnvDir + "=" + b.Bin}
 }
