@@ -131,7 +131,8 @@ func parseDocument(file string, data []byte) (*document, error) {
 	}
 	d := &document{file: file, lines: decoded.Lines}
 	maps.DeleteFunc(d.lines, func(path string, _ int) bool {
-		entry := strings.HasSuffix(path, "]") && !strings.HasPrefix(path, gatesField) // whose line is that of its field
+		// An entry of a list or map is found on the line of its field, but each gate has its own.
+		entry := strings.HasSuffix(path, "]") && !strings.HasPrefix(path, gatesField)
 		return path == "" || entry
 	})
 	return d, json.Unmarshal(decoded.JSON, &d.tree)

@@ -234,8 +234,8 @@ func TestEveryIgnoredFlagIsNamedInAWarning(t *testing.T) {
 	}
 }
 
-// TestFlagsOfCAdvisorEndTheStart: also under the name kubelet, whose flags are otherwise taken
-// with a warning. The kubelet of 1.37 does not start with them either.
+// TestFlagsOfCAdvisorEndTheStart under either name. podd accepts other flags of the kubelet's
+// with a warning, but the kubelet of 1.37 does not start with these either.
 func TestFlagsOfCAdvisorEndTheStart(t *testing.T) {
 	for _, name := range cAdvisorFlags {
 		var f Flags

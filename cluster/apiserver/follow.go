@@ -23,21 +23,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"podd/internal/pod"
 	"podd/internal/wake"
 )
 
 // listBackoff sets how soon a request is retried after the apiserver fails. The kubelet backs off
 // up to a minute, and pods then wait that long after an outage.
 var listBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
-
-// bindingGrace is how long a refused request for an object is retried before the refusal
-// counts. A pod that was just bound names the object, and the apiserver's authorizer learns of
-// the binding through a watch of its own, some milliseconds later than the node. The node asks
-// again after bindingRetry, which doubles.
-const (
-	bindingGrace = 2 * time.Second
-	bindingRetry = 50 * time.Millisecond
-)
 
 // FollowPods calls set with all pods that are bound to a node, as soon as they are known and
 // again after each change. The pods are read-only. While the apiserver does not respond, set is
@@ -55,12 +47,12 @@ func (c *Client) FollowNode(ctx context.Context, name string, set func(nodes []*
 
 // FollowConfigMap is FollowNode for a ConfigMap.
 func (c *Client) FollowConfigMap(ctx context.Context, namespace, name string, set func(all []*v1.ConfigMap, err error)) {
-	follow(ctx, selection{c.core, "configmaps", namespace, byName(name), bindingGrace}, &v1.ConfigMap{}, set)
+	follow(ctx, selection{c.core, "configmaps", namespace, byName(name), pod.BindingGrace}, &v1.ConfigMap{}, set)
 }
 
 // FollowSecret is FollowNode for a Secret.
 func (c *Client) FollowSecret(ctx context.Context, namespace, name string, set func(all []*v1.Secret, err error)) {
-	follow(ctx, selection{c.core, "secrets", namespace, byName(name), bindingGrace}, &v1.Secret{}, set)
+	follow(ctx, selection{c.core, "secrets", namespace, byName(name), pod.BindingGrace}, &v1.Secret{}, set)
 }
 
 // FollowCSIDriver is FollowNode for a CSIDriver.
@@ -118,7 +110,7 @@ type lister struct {
 
 // retryForbidden makes a request, and retries refusals until graceEnd.
 func (l *lister) retryForbidden(ctx context.Context, request func() error) error {
-	for delay := bindingRetry; ; delay *= 2 {
+	for delay := pod.BindingRetry; ; delay *= 2 {
 		err := request()
 		if !apierrors.IsForbidden(err) || !time.Now().Add(delay).Before(l.graceEnd) {
 			return err

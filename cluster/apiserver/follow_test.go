@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"podd/internal/pod"
 )
 
 // The apiserver's authorizer learns a moment later than the node which pods are bound to it.
@@ -74,7 +76,7 @@ func TestARequestThatIsRepeatedEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		l := &lister{graceEnd: time.Now().Add(bindingGrace)}
+		l := &lister{graceEnd: time.Now().Add(pod.BindingGrace)}
 		err := l.retryForbidden(ctx, func() error { return apierrors.NewForbidden(schema.GroupResource{}, "", nil) })
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)

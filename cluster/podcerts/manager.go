@@ -63,16 +63,10 @@ const (
 	// refreshJitter (pkg/kubelet/podcertificate). A request that the watch showed and no longer
 	// shows counts as deleted at once.
 	abandonAfter = 10 * time.Minute
-	// For bindingGrace, podd quickly retries a request that the apiserver rejects: the pod may be
-	// bound so recently that the apiserver's authorizer and admission, which have watches of
-	// their own, do not know of it or of its service account yet. The first retry comes after
-	// bindingRetry, which doubles.
-	bindingGrace = 2 * time.Second
-	bindingRetry = 50 * time.Millisecond
 	// maxSleep bounds how late podd notices that the machine was suspended.
 	maxSleep = time.Minute
 	// maxConcurrentRequests bounds the attempts in flight, and maxConcurrentPerPod those of one
-	// pod: a pod with many sources, or with dear keys, must not hold up the others.
+	// pod: a pod with many sources, or with RSA keys, must not hold up the others.
 	maxConcurrentRequests = 10
 	maxConcurrentPerPod   = 2
 )
@@ -297,12 +291,7 @@ func (r *run) dispatch(ctx context.Context) (next time.Time, wanted bool) {
 	r.m.mu.Lock()
 	wanted = len(r.m.creds) > 0
 	for _, of := range r.m.creds {
-		inFlight := 0
-		for _, c := range of {
-			if c.inFlight {
-				inFlight++
-			}
-		}
+		inFlight := attemptsInFlight(of)
 		for _, c := range of {
 			start, at := c.dueLocked(now, &due)
 			if start && inFlight < maxConcurrentPerPod && r.start(ctx, c) { // others follow when an attempt ends
@@ -317,6 +306,16 @@ func (r *run) dispatch(ctx context.Context) (next time.Time, wanted bool) {
 	r.m.mu.Unlock()
 	due.publish(r.m, r.listeners)
 	return next, wanted
+}
+
+// attemptsInFlight counts those of one pod.
+func attemptsInFlight(of map[sourceKey]*credential) (n int) {
+	for _, c := range of {
+		if c.inFlight {
+			n++
+		}
+	}
+	return n
 }
 
 // start makes an attempt in a goroutine of its own, if one more may be in flight. It notifies

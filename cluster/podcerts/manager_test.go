@@ -391,7 +391,7 @@ func TestACertificateThatIsNotRenewedIsOverdueAndThenExpiredOnceEach(t *testing.
 	})
 }
 
-// expectState compares the metric, whose only source is web's.
+// expectState checks the metric. Only web has a certificate.
 func (n *node) expectState(state string) {
 	n.Helper()
 	synctest.Wait()
@@ -407,7 +407,7 @@ func TestAnApiserverWithoutPodCertificateRequestsIsNamedOnThePod(t *testing.T) {
 		resource := schema.GroupResource{Group: "certificates.k8s.io", Resource: "podcertificaterequests"}
 		n.s.err = apierrors.NewGenericServerResponse(http.StatusNotFound, "post", resource, "", "404 page not found", 0, true)
 		_, _, _ = n.get()
-		time.Sleep(2 * bindingGrace)
+		time.Sleep(2 * pod.BindingGrace)
 		n.says("create a PodCertificateRequest: the apiserver does not serve podcertificaterequests of certificates.k8s.io/v1, which Kubernetes has since 1.37")
 		n.s.mu.Lock()
 		n.s.err = apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")

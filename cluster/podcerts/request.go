@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podd/internal/pod"
 	"podd/internal/wake"
 )
 
@@ -72,22 +73,18 @@ func (c *credential) tellAgeLocked(now time.Time, due *news, later func(wake.Mom
 	} else if c.err != nil {
 		why = c.err.Error()
 	}
-	switch {
-	case c.overdueTold:
-	case c.overdueAt.Reached(now):
-		c.overdueTold = true
-		due.warn(c, reasonOverdue, "refresh overdue, the certificate expires at %s: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
-	default:
-		later(c.overdueAt)
+	tell := func(told *bool, at wake.Moment, reason, format string) {
+		switch {
+		case *told:
+		case at.Reached(now):
+			*told = true
+			due.warn(c, reason, format, c.current.notAfter.UTC().Format(time.RFC3339), why)
+		default:
+			later(at)
+		}
 	}
-	switch {
-	case c.expiredTold:
-	case c.expiresAt.Reached(now):
-		c.expiredTold = true
-		due.warn(c, reasonExpired, "expired at %s, and the volume still has it: %s", c.current.notAfter.UTC().Format(time.RFC3339), why)
-	default:
-		later(c.expiresAt)
-	}
+	tell(&c.overdueTold, c.overdueAt, reasonOverdue, "refresh overdue, the certificate expires at %s: %s")
+	tell(&c.expiredTold, c.expiresAt, reasonExpired, "expired at %s, and the volume still has it: %s")
 }
 
 // lostLocked records that the pending request was deleted.
@@ -164,24 +161,21 @@ func (m *Manager) request(ctx context.Context, c *credential) (*certificatesv1.P
 // keyOf returns the key of an attempt that failed, for which no certificate exists, or generates
 // a new one.
 func (m *Manager) keyOf(ctx context.Context, c *credential) (*keyPair, error) {
-	m.mu.Lock()
-	key, wanted := c.unused, m.wantedLocked(c)
-	m.mu.Unlock()
-	if key != nil {
-		return key, nil
-	}
-	if wanted && strings.HasPrefix(c.source.KeyType, "RSA") {
+	if strings.HasPrefix(c.source.KeyType, "RSA") {
 		select {
 		case m.keySlots <- struct{}{}:
 			defer func() { <-m.keySlots }()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		m.mu.Lock()
-		wanted = m.wantedLocked(c)
-		m.mu.Unlock()
 	}
-	if !wanted {
+	m.mu.Lock()
+	key, wanted := c.unused, m.wantedLocked(c)
+	m.mu.Unlock()
+	switch {
+	case key != nil:
+		return key, nil
+	case !wanted:
 		return nil, errForgotten
 	}
 	key, err := newKeyPair(c.source.KeyType)
@@ -194,9 +188,10 @@ func (m *Manager) keyOf(ctx context.Context, c *credential) (*keyPair, error) {
 	return key, nil
 }
 
-// errForgotten says that the pod is gone, and with it what it wanted.
+// errForgotten is the error of an attempt whose pod is gone.
 var errForgotten = errors.New("the pod is gone")
 
+// wantedLocked says that nobody has forgotten the credential.
 func (m *Manager) wantedLocked(c *credential) bool { return m.creds[c.pod.UID][c.key] == c }
 
 // explain names what is missing if the apiserver does not have PodCertificateRequests.
@@ -216,8 +211,8 @@ func explain(err error) error {
 func (m *Manager) failedLocked(ctx context.Context, c *credential, err error) (isNews bool) {
 	now := time.Now()
 	var answered apierrors.APIStatus
-	if errors.As(err, &answered) && now.Sub(c.firstRequested) < bindingGrace {
-		c.delay = max(2*c.delay, bindingRetry)
+	if errors.As(err, &answered) && now.Sub(c.firstRequested) < pod.BindingGrace {
+		c.delay = max(2*c.delay, pod.BindingRetry)
 		c.nextAttempt = wake.MomentAt(now.Add(c.delay))
 		return false
 	}

@@ -37,11 +37,6 @@ const (
 	// that happens earlier (pkg/kubelet/token).
 	maxAge = 24 * time.Hour
 	jitter = 10 * time.Second
-	// bindingGrace is how long podd retries if an apiserver refuses a token for a pod that was
-	// just bound to this node. The apiserver's authorizer and admission learn of the binding
-	// through watches of their own. podd asks again after bindingRetry, which doubles.
-	bindingGrace = 2 * time.Second
-	bindingRetry = 50 * time.Millisecond
 	// maxSleep bounds how late podd notices that the machine was suspended.
 	maxSleep = time.Minute
 	// maxConcurrentRequests bounds the concurrent requests.
@@ -266,8 +261,8 @@ func (m *Manager) request(ctx context.Context, k key, t *token) (changed bool) {
 
 // failedLocked records why a token request failed, and when to ask again.
 func (m *Manager) failedLocked(ctx context.Context, t *token, err error) (changed bool) {
-	if apierrors.IsForbidden(err) && time.Since(t.firstRequested) < bindingGrace {
-		t.delay = max(2*t.delay, bindingRetry)
+	if apierrors.IsForbidden(err) && time.Since(t.firstRequested) < pod.BindingGrace {
+		t.delay = max(2*t.delay, pod.BindingRetry)
 		t.nextRequest = wake.MomentAt(time.Now().Add(t.delay))
 		return false
 	}

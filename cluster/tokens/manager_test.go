@@ -140,7 +140,7 @@ func TestARefusalIsNoFailureOfAPodThatWasJustBound(t *testing.T) {
 			s.refuse = time.Now().Add(c.refuses)
 			p := web()
 			_, _ = m.Token(p, projection(600))
-			time.Sleep(bindingGrace - time.Millisecond)
+			time.Sleep(pod.BindingGrace - time.Millisecond)
 			// After 50, 150, 350, 750 and 1,550 ms again.
 			if n := s.count(); c.failed && n != 6 || n > 6 {
 				t.Errorf("refused for %v: asked %d times within the grace", c.refuses, n)
@@ -148,7 +148,7 @@ func TestARefusalIsNoFailureOfAPodThatWasJustBound(t *testing.T) {
 			if _, err := m.Token(p, projection(600)); err != nil && !errors.Is(err, pod.ErrObjectPending) || (err != nil) != c.failed {
 				t.Errorf("refused for %v: got %v within the grace", c.refuses, err)
 			}
-			time.Sleep(bindingGrace)
+			time.Sleep(pod.BindingGrace)
 			if _, err := m.Token(p, projection(600)); apierrors.IsForbidden(err) != c.failed || n.take() != 1 {
 				t.Errorf("refused for %v: got %v after the grace", c.refuses, err)
 			}

@@ -49,11 +49,11 @@ func TestADriverMountsAVolumeWithThePodsLabel(t *testing.T) {
 		level  string
 		want   []string
 	}{
-		"yes":                             {true, nil, "s0:c1,c2", []string{"noatime", option}},
-		"its driver does not":             {false, nil, "s0:c1,c2", []string{"noatime"}},
-		"a pod without a level":           {true, nil, "", []string{"noatime"}},
-		"a pod that wants it relabelled":  {true, recursive, "s0:c1,c2", []string{"noatime"}},
-		"a pod whose container is not it": {true, func(v pod.CSIVolume) pod.CSIVolume { v.PodVolume = "x"; return v }, "s0:c1,c2", []string{"noatime"}},
+		"yes":                            {true, nil, "s0:c1,c2", []string{"noatime", option}},
+		"its driver does not":            {false, nil, "s0:c1,c2", []string{"noatime"}},
+		"a pod without a level":          {true, nil, "", []string{"noatime"}},
+		"a pod that wants it relabelled": {true, recursive, "s0:c1,c2", []string{"noatime"}},
+		"a volume that nobody mounts":    {true, func(v pod.CSIVolume) pod.CSIVolume { v.PodVolume = "x"; return v }, "s0:c1,c2", []string{"noatime"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f := withLabels(t, "", c.mounts)

@@ -31,7 +31,8 @@ type plugin struct {
 	// socket was removed, or when its resource has too many plugins.
 	done     chan struct{}
 	stopOnce sync.Once
-	// devices is its newest list. listed says that there is one. Manager.mu guards both.
+	// devices is the newest list that the plugin sent, once listed is true. Manager.mu guards
+	// both.
 	devices map[string]device
 	listed  bool
 }

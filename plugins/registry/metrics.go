@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,8 +26,8 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 	type series struct{ path, state string }
 	counts := map[series]float64{}
 	r.mu.Lock()
-	for path, s := range r.sockets {
-		label := strings.ToValidUTF8(path, "\uFFFD")
+	for _, path := range slices.Sorted(maps.Keys(r.sockets)) { // the same ones have series each time
+		s, label := r.sockets[path], strings.ToValidUTF8(path, "\uFFFD")
 		if len(counts) >= maxSeries {
 			label = "other"
 		}

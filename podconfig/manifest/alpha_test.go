@@ -43,7 +43,7 @@ func TestEveryAlphaFieldOfAPodIsToldUnlessItsGateIsOn(t *testing.T) {
 		setPath(reflect.ValueOf(spec).Elem(), path)
 		told := Alpha(spec, features.Set{})
 		if len(told) == 0 || told[0].Gate != gate && told[0].Gate != probesOnly || !strings.HasSuffix(told[0].Path, jsonName(field)) {
-			t.Errorf("%s is alpha (%s), but a pod that has it is told nothing of it: %v", name, gate, told)
+			t.Errorf("%s is alpha (%s), but no problem names it for a pod that sets it: %v", name, gate, told)
 			return
 		}
 		if told[0].Gate == probesOnly || !features.IsHad(gate) {

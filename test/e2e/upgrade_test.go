@@ -31,8 +31,8 @@ func earlierBundle(t *testing.T) testnode.Bundle {
 	return testnode.Bundle{Bin: filepath.Join(dir, "runtime/bin"), Images: filepath.Join(dir, "images"), Podd: filepath.Join(dir, "podd")}
 }
 
-// upgradedPods is the manifest of a pod with a container of each kind, each of which writes
-// down that it starts, and with volumes of most kinds.
+// upgradedPods is the manifest of a pod with a container of each kind and with volumes of most
+// kinds. Each container records its start in /out.
 const upgradedPods = `apiVersion: v1
 kind: Pod
 metadata: {name: ${NAME}, labels: {app: upgraded}}
@@ -79,7 +79,7 @@ func (e *env) upgrade() {
 	e.start()
 }
 
-// onEarlier prepares a node of the test's own whose runtime and podd are earlier's.
+// onEarlier prepares a node for this test alone, which runs the earlier runtime and podd.
 func onEarlier(t *testing.T, earlier testnode.Bundle) *env {
 	t.Helper()
 	node, err := testnode.NewNode(t.Context(), base, earlier)
@@ -94,8 +94,7 @@ func onEarlier(t *testing.T, earlier testnode.Bundle) *env {
 	return prepareOn(t, node, earlier)
 }
 
-// ranAgain are the marks of upgradedPods that have more than one line: containers, which
-// ran twice.
+// ranAgain names the containers of upgradedPods that have not started exactly once.
 func (e *env) ranAgain(names ...string) (twice []string) {
 	e.Helper()
 	for _, name := range names {
