@@ -124,9 +124,19 @@ func eventRows(all []v1.Event, heading bool, now time.Time) [][]string {
 			last = fmt.Sprintf("%s (x%d over %s)", last, e.Count, duration.HumanDuration(now.Sub(e.FirstTimestamp.Time)))
 		}
 		rows = append(rows, []string{last, e.Type, printable(e.Reason),
-			printable(e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + containerSuffix(e)), oneLine(e.Message)})
+			printable(objectName(e)), oneLine(e.Message)})
 	}
 	return rows
+}
+
+// objectName returns "NAMESPACE/POD" with the container, if any, or "Node/NAME", as kubectl writes
+// it. No namespace has an upper-case letter.
+func objectName(e *v1.Event) string {
+	o := &e.InvolvedObject
+	if o.Namespace == "" && o.Kind == "Node" {
+		return o.Kind + "/" + o.Name
+	}
+	return o.Namespace + "/" + o.Name + containerSuffix(e)
 }
 
 // containerSuffix returns "/name" of the container that an event is about, if any.
