@@ -44,6 +44,9 @@ var pinned = map[string]string{
 type page struct{ file, pattern, name string }
 
 var pages = []page{
+	{"README.md", "containerd ([0-9.]+[0-9]), runc", "CONTAINERD"},
+	{"README.md", "runc ([0-9.]+[0-9]) and", "RUNC"},
+	{"README.md", "CNI plugins ([0-9.]+[0-9])", "CNI_PLUGINS"},
 	{"docs/cluster.md", "tests all of this with v([0-9.]+[0-9])", "KUBERNETES"},
 	{"docs/cluster.md", `v([0-9.]+)\+podd`, "KUBERNETES"},
 	{"docs/cluster.md", "containerd://([0-9.]+[0-9])", "CONTAINERD"},
