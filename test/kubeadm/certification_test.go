@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"podd/test/cluster/conformance"
-	"podd/test/cluster/registry"
 	"podd/test/cluster/suiteimages"
 )
 
@@ -35,11 +34,9 @@ func TestADistributionOfPoddsIsConformant(t *testing.T) {
 	if err != nil {
 		t.Fatalf("PODD_TEST_AT_LEAST: %v", err)
 	}
-	plane, worker, _, _ := b.cluster(t, strings.Fields(images)...)
-	pulled, err := registry.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	archives := strings.Fields(images)
+	plane, worker, _, _ := b.cluster(t, archives...)
+	pulled := registryOf(t, archives[0])
 	for _, m := range []*machine{plane, worker} {
 		b.pin(m)
 		m.mirror(pulled)

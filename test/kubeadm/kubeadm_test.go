@@ -99,12 +99,19 @@ func programs(t *testing.T) *built {
 // prepare makes a directory with these programs, and with podd under both of its names.
 func prepare(t *testing.T, others map[string]string) *built {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("making namespaces needs root")
-	}
 	repo, err := testnode.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
+	}
+	of := testnode.Bundle{Bin: filepath.Join(repo, "build/runtime/bin"), Images: filepath.Join(repo, "build/images")}
+	return prepareOf(t, os.Getenv("PODD_TEST_BINARY"), of, others)
+}
+
+// prepareOf is prepare with another podd and its bundle.
+func prepareOf(t *testing.T, podd string, of testnode.Bundle, others map[string]string) *built {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("making namespaces needs root")
 	}
 	dir, err := os.MkdirTemp("", "pk")
 	if err != nil {
@@ -115,13 +122,13 @@ func prepare(t *testing.T, others map[string]string) *built {
 			t.Error(err)
 		}
 	})
-	b := &built{dir: dir, bundle: testnode.Bundle{Bin: filepath.Join(repo, "build/runtime/bin"), Images: filepath.Join(repo, "build/images")}}
+	b := &built{dir: dir, bundle: of}
 	if err := b.bundle.Check(); err != nil {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(dir, "bin")
 	all := maps.Clone(others)
-	all["podd"], all["kubelet"] = os.Getenv("PODD_TEST_BINARY"), os.Getenv("PODD_TEST_BINARY")
+	all["podd"], all["kubelet"] = podd, podd
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -231,12 +238,18 @@ func TestKubeadmMakesAClusterOfPodds(t *testing.T) {
 // too. The worker has busybox's image, and both those of more archives.
 func (b *built) cluster(t *testing.T, more ...string) (plane, worker *machine, ofPlane, ofWorker netip.Prefix) {
 	t.Helper()
-	plane, worker = newMachine(t, b.dir, "plane", "172.30.0.1", b.env), newMachine(t, b.dir, "worker", "172.30.0.2", b.env)
+	return b.clusterWith(t, b, more...)
+}
+
+// clusterWith is cluster with a worker of other programs.
+func (b *built) clusterWith(t *testing.T, w *built, more ...string) (plane, worker *machine, ofPlane, ofWorker netip.Prefix) {
+	t.Helper()
+	plane, worker = newMachine(t, b.dir, "plane", "172.30.0.1", b.env), newMachine(t, w.dir, "worker", "172.30.0.2", w.env)
 	connect(plane, worker)
 	busybox := filepath.Join(b.bundle.Images, "busybox.tar")
 	pause := filepath.Join(b.bundle.Images, "pause.tar")
 	b.load(plane, append(more, pause, b.archives+"-node.tar", b.archives+"-control-plane.tar")...)
-	b.load(worker, append(more, pause, b.archives+"-node.tar", busybox)...)
+	w.load(worker, append(more, pause, b.archives+"-node.tar", busybox)...)
 
 	said := plane.kubeadm("init", initConfig, []string{"${KUBERNETES}", versions.Kubernetes, "${ADDRESS}", plane.address, "${NETWORK}", network}, "/etc/kubernetes/kubelet.conf")
 	if !strings.Contains(said, `Updating "/etc/kubernetes/kubelet.conf" to point to a rotatable kubelet client certificate`) {

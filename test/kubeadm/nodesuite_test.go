@@ -3,20 +3,15 @@ package kubeadm
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"podd/test/cluster/conformance"
-	"podd/test/cluster/registry"
-	"podd/test/cluster/suiteimages"
-	"podd/test/e2e/testnode"
 )
 
 //go:embed cgroups.sh
@@ -77,13 +72,14 @@ func TestPoddPassesUpstreamsSuiteOfANode(t *testing.T) {
 	t.Cleanup(func() { m.keepLogs(out, "runtime") })
 	m.run("bash", "-c", cgroupsScript, "cgroups", m.cgroups)
 	m.alone()
+	beside(t, out, "kubelet", os.Getenv("PODD_TEST_BINARY"))
 	b.loadIn(m, archive)
 	config, spec := m.write("node.yaml", nodeConfig), m.write("system.yaml", systemSpec)
 	suite := conformance.Suite{
 		Ginkgo: ginkgo, Tests: tests, Out: out,
 		Focus: os.Getenv("PODD_TEST_FOCUS"), Skip: os.Getenv("PODD_TEST_SKIP"), Procs: procs, Expected: "nodesuite.txt", AtLeast: atLeast,
 		Flags: []string{
-			"--k8s-bin-dir=" + filepath.Join(b.dir, "bin"), "--node-name=" + m.name, "--container-runtime-endpoint=" + socket, "--image-service-endpoint=" + socket,
+			"--node-name=" + m.name, "--container-runtime-endpoint=" + socket, "--image-service-endpoint=" + socket,
 			"--kubelet-config-file=" + config, "--system-spec-file=" + spec, "--prepull-images=false",
 		},
 		Command: func(ctx context.Context, args ...string) *exec.Cmd { return m.command(ctx, m.inCgroups(args)...) },
@@ -127,6 +123,19 @@ done
 exec "$@"`, "sh"}, args...)
 }
 
+// beside links a program into the directory of the tests' own program, where e2e_node looks for
+// the kubelet.
+func beside(t *testing.T, dir, name, program string) {
+	t.Helper()
+	link := filepath.Join(dir, name)
+	if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // loadIn starts the runtime in the machine's own cgroups, and gives it the images of tests.
 func (b *built) loadIn(m *machine, archive string) {
 	m.Helper()
@@ -134,19 +143,7 @@ func (b *built) loadIn(m *machine, archive string) {
 	m.begin("runtime", `exec "$@"`, m.inCgroups([]string{"podd", "runtime"})...)
 	b.imported(m, archive, filepath.Join(b.bundle.Images, "pause.tar"))
 	b.pin(m)
-	images, dir := map[string]v1.Image{}, m.TempDir()
-	for _, name := range suiteimages.Pulled {
-		image, err := testnode.ReadNamed(dir, archive, name)
-		if err != nil {
-			m.Fatal(err)
-		}
-		images[strings.TrimPrefix(name, registry.Host+"/")] = image
-	}
-	served, err := registry.New(images)
-	if err != nil {
-		m.Fatal(err)
-	}
-	m.mirror(served)
+	m.mirror(registryOf(m, archive))
 }
 
 // write writes a file of the machine's directory.

@@ -6,10 +6,15 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strings"
+	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
 	"podd/test/cluster/registry"
+	"podd/test/cluster/suiteimages"
+	"podd/test/e2e/testnode"
 )
 
 // mirror serves images in the machine, and has its runtime pull upstream's there.
@@ -22,6 +27,25 @@ func (m *machine) mirror(images http.Handler) {
 	if err := registry.Mirror(fmt.Sprintf("/proc/%d/root/etc/podd", m.init.Process.Pid), listener.Addr().String()); err != nil {
 		m.Fatal(err)
 	}
+}
+
+// registryOf is a registry with the images of upstream's tests that some of these tests pull, out
+// of the archive that the nodes import. It answers that other images do not exist.
+func registryOf(t testing.TB, archive string) http.Handler {
+	t.Helper()
+	images, dir := map[string]v1.Image{}, t.TempDir()
+	for _, name := range suiteimages.Pulled {
+		image, err := testnode.ReadNamed(dir, archive, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images[strings.TrimPrefix(name, registry.Host+"/")] = image
+	}
+	served, err := registry.New(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return served
 }
 
 // listen listens in the machine's network.

@@ -9,13 +9,19 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"podd/bundle"
 )
 
 // conditions are what an entry of a list may depend on: facts about the machine.
 var conditions = map[string]func() (bool, error){
-	"cgroup v1":        cgroupV1,
-	"no dummy devices": noDummyDevices,
+	"cgroup v1":            cgroupV1,
+	"no dummy devices":     noDummyDevices,
+	"OOM scores only rise": oomScoresOnlyRise,
 }
+
+// oomScoresOnlyRise holds without CAP_SYS_RESOURCE: no container's oom_score_adj is below 0 then.
+func oomScoresOnlyRise() (bool, error) { return !bundle.MayLowerOOMScore(), nil }
 
 func cgroupV1() (bool, error) {
 	var fs unix.Statfs_t
