@@ -230,6 +230,9 @@ func (w *worker) reportResize(r *pod.Report) {
 		granted := allocation.ResourcesOf(a.Granted.Pod)
 		r.Desired, r.Allocated, r.AllocatedPod = a.Desired, granted.Containers, granted.Pod
 	}
+	if a.Progress != nil {
+		r.ActuatedPod = w.memory.ActuatedPod()
+	}
 }
 
 // adoptCgroup updates the cgroup of a pod that an earlier podd started, and the

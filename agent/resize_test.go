@@ -143,6 +143,17 @@ func (s *scenario) allocated(name string) string {
 	return requests.Cpu().String()
 }
 
+// podLimit is the memory limit with which a pod as a whole is reported.
+func (s *scenario) podLimit(name string) string {
+	synctest.Wait()
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	if r := s.report[name].ActuatedPod; r != nil {
+		return r.Limits.Memory().String()
+	}
+	return "allocated"
+}
+
 func (s *scenario) count(name, reason string) int {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -288,8 +299,14 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 		if got := n.done(); len(got) != 0 {
 			t.Errorf("cgroups: got %q, want nothing done", got)
 		}
+		if got := s.podLimit("a"); got != "20Mi" {
+			t.Errorf("the pod is reported with a limit of %s, want 20Mi, which it still has", got)
+		}
 		n.set(func() { n.usage = 5 << 20 })
 		s.play("sleep 15s")
+		if got := s.podLimit("a"); got != "allocated" {
+			t.Errorf("once it is free, the pod is reported with a limit of %s, want what is allocated", got)
+		}
 		if got := s.is("a", v1.PodResizeInProgress); got != "" || len(n.done()) != 2 || s.count("a", "ResizeCompleted") != 1 {
 			t.Errorf("once it is free: got condition %q", got)
 		}

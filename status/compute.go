@@ -1,6 +1,7 @@
 package status
 
 import (
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,6 +52,10 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	}
 	c.addresses(&s)
 	s.AllocatedResources, s.Resources = podResources(c.pod, r.Allocated, r.AllocatedPod)
+	if had := r.ActuatedPod; had != nil && r.Phase == pod.PhaseRunning {
+		maps.Copy(s.Resources.Requests, had.Requests)
+		maps.Copy(s.Resources.Limits, had.Limits)
+	}
 	s.InitContainerStatuses = c.containerStatuses(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
 	s.ContainerStatuses = c.containerStatuses(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
 	s.EphemeralContainerStatuses = c.containerStatuses(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)

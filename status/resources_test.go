@@ -100,6 +100,22 @@ func TestAnInitContainerIsShownWithWhatItWasGranted(t *testing.T) {
 	}
 }
 
+// TestThePodIsShownWithWhatItHasUntilItsResizeIsDone: the limits that are in force, beside what
+// is allocated.
+func TestThePodIsShownWithWhatItHasUntilItsResizeIsDone(t *testing.T) {
+	list := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	show := func(l v1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
+	s := compute(aScene(with("a", running(0, 2)), func(s *scene) {
+		s.spec().Resources = &v1.ResourceRequirements{Requests: list("100m", "10Ki"), Limits: list("200m", "10Ki")}
+		s.ActuatedPod = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}, Limits: list("400m", "32Mi")}
+	}), v1.PodStatus{})
+	if a, r := s.AllocatedResources, s.Resources; show(a) != "100m 10Ki" || show(r.Requests) != "300m 10Ki" || show(r.Limits) != "400m 32Mi" {
+		t.Errorf("got %s allocated, requests of %s and limits of %s; want 100m 10Ki, 300m 10Ki, 400m 32Mi", show(a), show(r.Requests), show(r.Limits))
+	}
+}
+
 // TestResourcesOfTheWholePodCountInitContainersAndOverhead: KEP-753's formula.
 func TestResourcesOfTheWholePodCountInitContainersAndOverhead(t *testing.T) {
 	cpu := func(v string) v1.ResourceRequirements {

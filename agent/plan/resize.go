@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 
 	"podd/internal/pod"
@@ -39,6 +40,26 @@ func (m Memory) Resized(id string, p *v1.Pod, c *v1.Container) Memory {
 		m.Actuated = with(m.Actuated, c.Name, Actuated{ID: id, Bounds: bounds(p, c)})
 	}
 	return m
+}
+
+// ActuatedPod returns the CPU and the memory limit that podd last set for the pod as a whole;
+// nil if it does not know.
+func (m Memory) ActuatedPod() *v1.ResourceRequirements {
+	a, known := m.Actuated[""]
+	if !known {
+		return nil
+	}
+	r := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	if a.CPURequest > 0 {
+		r.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(a.CPURequest, resource.DecimalSI)
+	}
+	if a.CPULimit > 0 {
+		r.Limits[v1.ResourceCPU] = *resource.NewMilliQuantity(a.CPULimit, resource.DecimalSI)
+	}
+	if a.MemoryLimit > 0 {
+		r.Limits[v1.ResourceMemory] = *resource.NewQuantity(a.MemoryLimit, resource.BinarySI)
+	}
+	return r
 }
 
 // bounds of a container. If it has no limit, the pod's own limit applies.

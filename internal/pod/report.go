@@ -68,6 +68,9 @@ type Report struct {
 	// AllocatedPod are the allocated resources of the pod as a whole, if Allocated is set;
 	// nil if the pod names none.
 	AllocatedPod *v1.ResourceRequirements
+	// ActuatedPod are the CPU and the memory limit that the pod as a whole still has while a
+	// resize is in progress; nil means what is allocated.
+	ActuatedPod *v1.ResourceRequirements
 	// Allocated are the allocated resources, by container name, of a pod that was resized;
 	// nil means the spec's.
 	Allocated map[string]v1.ResourceRequirements
