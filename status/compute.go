@@ -1,7 +1,6 @@
 package status
 
 import (
-	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,11 +50,8 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		NominatedNodeName:           c.previous.NominatedNodeName,
 	}
 	c.addresses(&s)
-	s.AllocatedResources, s.Resources = podResources(c.pod, r.Allocated, r.AllocatedPod)
-	if had := r.ActuatedPod; had != nil && r.Phase == pod.PhaseRunning {
-		maps.Copy(s.Resources.Requests, had.Requests)
-		maps.Copy(s.Resources.Limits, had.Limits)
-	}
+	allocated := withAllocated(c.pod, r.Allocated, r.AllocatedPod)
+	s.AllocatedResources, s.Resources = podResources(allocated)
 	s.InitContainerStatuses = c.containerStatuses(c.pod.Spec.InitContainers, c.previous.InitContainerStatuses, kindInit)
 	s.ContainerStatuses = c.containerStatuses(c.pod.Spec.Containers, c.previous.ContainerStatuses, kindRegular)
 	s.EphemeralContainerStatuses = c.containerStatuses(ephemeral(c.pod), c.previous.EphemeralContainerStatuses, kindEphemeral)
@@ -66,6 +62,9 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	c.phase(&s)
 	if pod.IsPhaseTerminal(s.Phase) {
 		c.terminateContainers(&s)
+	}
+	if s.Phase == v1.PodRunning && r.Desired.Source == pod.SourceAPIServer {
+		s.Resources = enforced(allocated, s.Resources, r.ActuatedPod)
 	}
 	c.limitMessages(&s)
 	c.setConditions(&s)

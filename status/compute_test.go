@@ -305,7 +305,7 @@ func TestResourcesOfTheWholePod(t *testing.T) {
 		{Name: "a", Resources: v1.ResourceRequirements{Requests: quantities("100m", "16Mi"), Limits: quantities("1", "64Mi")}},
 		{Name: "b", Resources: v1.ResourceRequirements{Requests: quantities("", "16Mi"), Limits: quantities("", "64Mi")}},
 	}}}
-	allocated, all := podResources(p, nil, nil)
+	allocated, all := podResources(p)
 	if got := show(allocated); got != "100m 32Mi" {
 		t.Errorf("allocated: got %s, want 100m 32Mi", got)
 	}
@@ -313,12 +313,12 @@ func TestResourcesOfTheWholePod(t *testing.T) {
 		t.Errorf("limits: got %s, want 1 128Mi: what the containers that have limits may use", got)
 	}
 	p.Spec.Resources = &v1.ResourceRequirements{Limits: quantities("2", "")}
-	if _, all := podResources(p, nil, nil); show(all.Limits) != "2 128Mi" || show(all.Requests) != "100m 32Mi" {
+	if _, all := podResources(p); show(all.Limits) != "2 128Mi" || show(all.Requests) != "100m 32Mi" {
 		t.Errorf("with a limit of the pod's own: got %s, %s", show(all.Limits), show(all.Requests))
 	}
 	// A resize that waits: what is desired is not what was granted.
 	granted := map[string]v1.ResourceRequirements{"a": p.Spec.Containers[0].Resources}
-	if allocated, all := podResources(p, granted, &v1.ResourceRequirements{Requests: quantities("500m", "")}); show(all.Limits) != "1 128Mi" || show(allocated) != "500m 32Mi" {
+	if allocated, all := podResources(withAllocated(p, granted, &v1.ResourceRequirements{Requests: quantities("500m", "")})); show(all.Limits) != "1 128Mi" || show(allocated) != "500m 32Mi" {
 		t.Errorf("a resize of the pod that waits: got %s, allocated %s", show(all.Limits), show(allocated))
 	}
 }

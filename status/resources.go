@@ -1,6 +1,8 @@
 package status
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -9,21 +11,52 @@ import (
 )
 
 // podResources are what the pod as a whole was granted: its own resources if it names
-// them, else the sum of its containers'. granted, unless it is empty, replaces the
-// resources of containers of that name, and whole those of the pod.
-func podResources(p *v1.Pod, granted map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
-	if len(granted) > 0 {
-		p = &v1.Pod{Spec: p.Spec}
-		p.Spec.Resources = whole
-		p.Spec.InitContainers = withGranted(p.Spec.InitContainers, granted)
-		p.Spec.Containers = withGranted(p.Spec.Containers, granted)
-	}
+// them, else the sum of its containers'.
+func podResources(p *v1.Pod) (allocated v1.ResourceList, all *v1.ResourceRequirements) {
 	none := resourcehelper.PodResourcesOptions{}
 	all = &v1.ResourceRequirements{
 		Requests: resourcehelper.PodRequests(p, none),
 		Limits:   resourcehelper.PodLimits(p, none),
 	}
 	return all.Requests.DeepCopy(), all
+}
+
+// enforced are the resources that the kubelet shows for a running pod of an apiserver
+// (convertToAPIPodLevelResourcesStatus): those that the pod itself names, with the CPU and
+// memory that its cgroup has. all are its podResources. actuated, if not nil, are the cgroup's
+// during a resize. The cgroup has a limit only if it holds for all containers.
+func enforced(p *v1.Pod, all, actuated *v1.ResourceRequirements) *v1.ResourceRequirements {
+	out := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	if own := p.Spec.Resources; own != nil {
+		maps.Copy(out.Requests, own.Requests)
+		maps.Copy(out.Limits, own.Limits)
+	}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if request, ok := all.Requests[name]; ok {
+			out.Requests[name] = request
+		}
+		if pod.IsLimited(p, name) {
+			out.Limits[name] = all.Limits[name]
+		}
+	}
+	if actuated != nil {
+		maps.Copy(out.Requests, actuated.Requests)
+		maps.Copy(out.Limits, actuated.Limits)
+	}
+	return out
+}
+
+// withAllocated returns the pod with what was granted, unless that is empty: for containers by
+// name, and for the pod as a whole.
+func withAllocated(p *v1.Pod, granted map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements) *v1.Pod {
+	if len(granted) == 0 {
+		return p
+	}
+	p = &v1.Pod{Spec: p.Spec}
+	p.Spec.Resources = whole
+	p.Spec.InitContainers = withGranted(p.Spec.InitContainers, granted)
+	p.Spec.Containers = withGranted(p.Spec.Containers, granted)
+	return p
 }
 
 func withGranted(specs []v1.Container, granted map[string]v1.ResourceRequirements) []v1.Container {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -108,11 +109,45 @@ func TestThePodIsShownWithWhatItHasUntilItsResizeIsDone(t *testing.T) {
 	}
 	show := func(l v1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
 	s := compute(aScene(with("a", running(0, 2)), func(s *scene) {
+		s.Desired.Source = pod.SourceAPIServer
 		s.spec().Resources = &v1.ResourceRequirements{Requests: list("100m", "10Ki"), Limits: list("200m", "10Ki")}
 		s.ActuatedPod = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}, Limits: list("400m", "32Mi")}
 	}), v1.PodStatus{})
 	if a, r := s.AllocatedResources, s.Resources; show(a) != "100m 10Ki" || show(r.Requests) != "300m 10Ki" || show(r.Limits) != "400m 32Mi" {
 		t.Errorf("got %s allocated, requests of %s and limits of %s; want 100m 10Ki, 300m 10Ki, 400m 32Mi", show(a), show(r.Requests), show(r.Limits))
+	}
+}
+
+// TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas: limits that hold for all of its
+// containers, and nothing that no cgroup enforces. A static pod is shown with the sums.
+func TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas(t *testing.T) {
+	list := func(text ...string) v1.ResourceList {
+		l := v1.ResourceList{}
+		for i := 0; i < len(text); i += 2 {
+			l[v1.ResourceName(text[i])] = resource.MustParse(text[i+1])
+		}
+		return l
+	}
+	for _, tt := range []struct {
+		name             string
+		source           pod.Source
+		second           v1.ResourceRequirements
+		requests, limits v1.ResourceList
+	}{
+		{"one of two is limited", pod.SourceAPIServer, v1.ResourceRequirements{}, list("cpu", "20m", "memory", "16Mi"), list()},
+		{"both have a memory limit", pod.SourceAPIServer, v1.ResourceRequirements{Limits: list("memory", "1Mi"), Requests: list("memory", "1Mi")}, list("cpu", "20m", "memory", "17Mi"), list("memory", "33Mi")},
+		{"static", pod.SourceFile, v1.ResourceRequirements{}, list("cpu", "20m", "memory", "16Mi"), list("cpu", "100m", "memory", "32Mi", "ephemeral-storage", "64Mi")},
+	} {
+		s := compute(aScene(with("a", running(0, 2)), with("b", running(0, 2)), func(s *scene) {
+			s.Desired.Source = tt.source
+			s.spec().Containers[0].Resources = v1.ResourceRequirements{
+				Requests: list("cpu", "20m", "memory", "16Mi"), Limits: list("cpu", "100m", "memory", "32Mi", "ephemeral-storage", "64Mi"),
+			}
+			s.spec().Containers[1].Resources = tt.second
+		}), v1.PodStatus{})
+		if r := s.Resources; !apiequality.Semantic.DeepEqual(r.Requests, tt.requests) || !apiequality.Semantic.DeepEqual(r.Limits, tt.limits) {
+			t.Errorf("%s: got %v, %v; want %v, %v", tt.name, r.Requests, r.Limits, tt.requests, tt.limits)
+		}
 	}
 }
 
@@ -131,10 +166,10 @@ func TestResourcesOfTheWholePodCountInitContainersAndOverhead(t *testing.T) {
 		Containers: []v1.Container{{Name: "a", Resources: cpu("3")}},
 		Overhead:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")},
 	}}
-	if got, _ := podResources(p, nil, nil); got.Cpu().String() != "8250m" {
+	if got, _ := podResources(p); got.Cpu().String() != "8250m" {
 		t.Errorf("got %s, want 8250m: large beside proxy, and the overhead", got.Cpu())
 	}
-	if got, _ := podResources(p, map[string]v1.ResourceRequirements{"large": cpu("1")}, nil); got.Cpu().String() != "5250m" {
+	if got, _ := podResources(withAllocated(p, map[string]v1.ResourceRequirements{"large": cpu("1")}, nil)); got.Cpu().String() != "5250m" {
 		t.Errorf("large shrunk: got %s, want 5250m: proxy, a and the overhead", got.Cpu())
 	}
 	if p.Spec.InitContainers[2].Resources.Requests.Cpu().String() != "6" {
