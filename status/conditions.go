@@ -155,8 +155,12 @@ func condition(all []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// sandboxReady: there is one that containers can be started in.
+// sandboxReady: there is one that containers can be started in. A pod that has ended gets no
+// other one: the removal of its sandbox changes nothing.
 func (c *computation) sandboxReady() conditionState {
+	if had := condition(c.previous.Conditions, v1.PodReadyToStartContainers); had != nil && had.Status == v1.ConditionFalse && pod.IsPhaseTerminal(c.previous.Phase) {
+		return conditionState{had.Status, had.Reason, had.Message}
+	}
 	if problem := c.report.Observed.SandboxProblem(&c.pod.Spec); problem != "" {
 		return conditionState{v1.ConditionFalse, ReasonPodSandboxNotReady, problem}
 	}

@@ -55,6 +55,17 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// TestTheRemovalOfAnEndedPodsSandboxChangesNoCondition: as with the kubelet, which does not look again.
+func TestTheRemovalOfAnEndedPodsSandboxChangesNoCondition(t *testing.T) {
+	ended := with("a", exited(0, 3, 5))
+	before := compute(aScene(policy(never), ended, func(s *scene) { s.Observed.Sandboxes[0].Ready = false }), v1.PodStatus{})
+	after := compute(aScene(policy(never), ended, noSandbox()), before)
+	const want = "False PodSandboxNotReady pod sandbox is not ready"
+	if b, a := word(before, v1.PodReadyToStartContainers), word(after, v1.PodReadyToStartContainers); b != want || a != want {
+		t.Errorf("got %q, then %q; want %q both times", b, a, want)
+	}
+}
+
 func word(s v1.PodStatus, t v1.PodConditionType) string {
 	c := condition(s.Conditions, t)
 	return strings.TrimSpace(string(c.Status) + " " + strings.TrimSpace(c.Reason+" "+c.Message))
