@@ -245,7 +245,7 @@ var arrows = map[string]map[string]string{
 	"hack/mutate":                {"internal/child": "a change that hangs ends with it"},
 	"hack/testsum":               {},
 
-	"test/cluster/conformance": {},
+	"test/cluster/conformance": {"bundle": "whether this machine lets a container's OOM score be lowered"},
 	"test/cluster/registry":    {"test/e2e/testnode": "how an image is pushed"},
 	"test/cluster/up":          {"test/cluster": "what it starts", "test/cluster/conformance": "upstream's tests", "test/cluster/registry": "what they pull", "test/cluster/suiteimages": "the names of what they pull", "test/e2e/testnode": "the machine's part of the node"},
 	"test/cluster/suiteimages": {},
