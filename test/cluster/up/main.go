@@ -76,7 +76,8 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	begin := time.Now()
-	node, err := testnode.NewNode(ctx, filepath.Join(os.TempDir(), "podd-cluster"), o.bundle)
+	// Short: with /root/plugins and the longest name of upstream's drivers, a socket's path is 105 of 107 bytes.
+	node, err := testnode.NewNode(ctx, filepath.Join(os.TempDir(), "podd"), o.bundle)
 	if err != nil {
 		return err
 	}
