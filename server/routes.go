@@ -9,8 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// All routes are in this file. A new route is a line in the group with the right
-// middleware; a new group is added to the APIs that have it.
+// A new route is a line in the group with the right middleware; a new group is added to the APIs
+// that have it. The groups are here, but for some in kubelet.go, sessions.go, checkpoint.go and zpages.go.
+// kubelet.go puts together what port 10250 serves.
 
 // healthPort is the name of the API that serves only health checks.
 const healthPort = "healthz"
