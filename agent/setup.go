@@ -217,11 +217,11 @@ func (w *worker) prepareSandbox(ctx context.Context, v *view, req *pod.SandboxRe
 	}
 	in, err := cfg.Inputs.Sandbox(d.Pod)
 	if err != nil {
-		return pod.WithReason("ConfigPodSandboxError", err)
+		return pod.WithReason(pod.ReasonConfigPodSandboxError, err)
 	}
 	w.starting.sandbox = &in
 	if err := cfg.Files.PreparePod(d.Pod, in); err != nil {
-		return pod.WithReason("ConfigPodSandboxError", err)
+		return pod.WithReason(pod.ReasonConfigPodSandboxError, err)
 	}
 	for _, warning := range in.Warnings {
 		cfg.Events.Event(d.Pod, v1.EventTypeWarning, warning.Reason, warning.Message)

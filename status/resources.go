@@ -23,7 +23,7 @@ func podResources(p *v1.Pod) (allocated v1.ResourceList, all *v1.ResourceRequire
 
 // enforced are the resources that the kubelet shows for a running pod of an apiserver
 // (convertToAPIPodLevelResourcesStatus): those that the pod itself names, with the CPU and
-// memory that its cgroup has. all are its podResources. actuated, if not nil, are the cgroup's
+// memory that its cgroup has. all are its podResources. actuated, if not nil, replace them
 // during a resize. The cgroup has a limit only if it holds for all containers.
 func enforced(p *v1.Pod, all, actuated *v1.ResourceRequirements) *v1.ResourceRequirements {
 	out := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
@@ -31,19 +31,25 @@ func enforced(p *v1.Pod, all, actuated *v1.ResourceRequirements) *v1.ResourceReq
 		maps.Copy(out.Requests, own.Requests)
 		maps.Copy(out.Limits, own.Limits)
 	}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		if request, ok := all.Requests[name]; ok {
-			out.Requests[name] = request
-		}
-		if pod.IsLimited(p, name) {
-			out.Limits[name] = all.Limits[name]
-		}
+	if actuated == nil {
+		actuated = &v1.ResourceRequirements{}
 	}
-	if actuated != nil {
-		maps.Copy(out.Requests, actuated.Requests)
-		maps.Copy(out.Limits, actuated.Limits)
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		copyResource(out.Requests, name, all.Requests, actuated.Requests)
+		if pod.IsLimited(p, name) {
+			copyResource(out.Limits, name, all.Limits, actuated.Limits)
+		}
 	}
 	return out
+}
+
+// copyResource puts a resource into a list, as the last of the others has it.
+func copyResource(list v1.ResourceList, name v1.ResourceName, others ...v1.ResourceList) {
+	for _, other := range others {
+		if q, ok := other[name]; ok {
+			list[name] = q
+		}
+	}
 }
 
 // withAllocated returns the pod with what was granted, unless that is empty: for containers by

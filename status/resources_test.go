@@ -118,6 +118,18 @@ func TestThePodIsShownWithWhatItHasUntilItsResizeIsDone(t *testing.T) {
 	}
 }
 
+// TestAResizeShowsNoLimitThatTheCgroupDoesNotHave: the sum of those limits that some containers have.
+func TestAResizeShowsNoLimitThatTheCgroupDoesNotHave(t *testing.T) {
+	s := compute(aScene(with("a", running(0, 2)), with("b", running(0, 2)), func(s *scene) {
+		s.Desired.Source = pod.SourceAPIServer
+		s.spec().Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
+		s.ActuatedPod = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}}
+	}), v1.PodStatus{})
+	if len(s.Resources.Limits) != 0 {
+		t.Errorf("got limits %v, want none", s.Resources.Limits)
+	}
+}
+
 // TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas: limits that hold for all of its
 // containers, and nothing that no cgroup enforces. A static pod is shown with the sums.
 func TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas(t *testing.T) {
