@@ -64,7 +64,7 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 		c.terminateContainers(&s)
 	}
 	if s.Phase == v1.PodRunning && r.Desired.Source == pod.SourceAPIServer {
-		s.Resources = enforced(allocated, s.Resources, r.ActuatedPod)
+		s.Resources = runningResources(allocated, s.Resources, r.ActuatedPod)
 	}
 	c.limitMessages(&s)
 	c.setConditions(&s)

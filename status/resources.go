@@ -21,35 +21,31 @@ func podResources(p *v1.Pod) (allocated v1.ResourceList, all *v1.ResourceRequire
 	return all.Requests.DeepCopy(), all
 }
 
-// enforced are the resources that the kubelet shows for a running pod of an apiserver
-// (convertToAPIPodLevelResourcesStatus): those that the pod itself names, with the CPU and
-// memory that its cgroup has. all are its podResources. actuated, if not nil, replace them
-// during a resize. The cgroup has a limit only if it holds for all containers.
-func enforced(p *v1.Pod, all, actuated *v1.ResourceRequirements) *v1.ResourceRequirements {
+// runningResources are the resources that the kubelet shows for a running pod of an apiserver
+// (convertToAPIPodLevelResourcesStatus): those that the pod itself names, and CPU and memory of
+// all, which are its podResources. actuated, if not nil, replace these during a resize.
+//
+// The sum of the limits that only some containers have is shown, too: where the pod's cgroup
+// has no limit, the kubelet keeps what it showed before.
+func runningResources(p *v1.Pod, all, actuated *v1.ResourceRequirements) *v1.ResourceRequirements {
 	out := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
-	if own := p.Spec.Resources; own != nil {
-		maps.Copy(out.Requests, own.Requests)
-		maps.Copy(out.Limits, own.Limits)
-	}
-	if actuated == nil {
-		actuated = &v1.ResourceRequirements{}
-	}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		copyResource(out.Requests, name, all.Requests, actuated.Requests)
-		if pod.IsLimited(p, name) {
-			copyResource(out.Limits, name, all.Limits, actuated.Limits)
+	for _, from := range []*v1.ResourceRequirements{p.Spec.Resources, cpuAndMemory(all), actuated} {
+		if from != nil {
+			maps.Copy(out.Requests, from.Requests)
+			maps.Copy(out.Limits, from.Limits)
 		}
 	}
 	return out
 }
 
-// copyResource puts a resource into a list, as the last of the others has it.
-func copyResource(list v1.ResourceList, name v1.ResourceName, others ...v1.ResourceList) {
-	for _, other := range others {
-		if q, ok := other[name]; ok {
-			list[name] = q
-		}
+func cpuAndMemory(r *v1.ResourceRequirements) *v1.ResourceRequirements {
+	r = r.DeepCopy()
+	for _, list := range []v1.ResourceList{r.Requests, r.Limits} {
+		maps.DeleteFunc(list, func(name v1.ResourceName, _ resource.Quantity) bool {
+			return name != v1.ResourceCPU && name != v1.ResourceMemory
+		})
 	}
+	return r
 }
 
 // withAllocated returns the pod with what was granted, unless that is empty: for containers by

@@ -118,21 +118,9 @@ func TestThePodIsShownWithWhatItHasUntilItsResizeIsDone(t *testing.T) {
 	}
 }
 
-// TestAResizeShowsNoLimitThatTheCgroupDoesNotHave: the sum of those limits that some containers have.
-func TestAResizeShowsNoLimitThatTheCgroupDoesNotHave(t *testing.T) {
-	s := compute(aScene(with("a", running(0, 2)), with("b", running(0, 2)), func(s *scene) {
-		s.Desired.Source = pod.SourceAPIServer
-		s.spec().Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
-		s.ActuatedPod = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}}
-	}), v1.PodStatus{})
-	if len(s.Resources.Limits) != 0 {
-		t.Errorf("got limits %v, want none", s.Resources.Limits)
-	}
-}
-
-// TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas: limits that hold for all of its
-// containers, and nothing that no cgroup enforces. A static pod is shown with the sums.
-func TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas(t *testing.T) {
+// TestARunningPodOfAnApiserverIsShownWithItsCPUAndMemory, and with what it names itself. A static
+// pod is shown with the sums of all resources.
+func TestARunningPodOfAnApiserverIsShownWithItsCPUAndMemory(t *testing.T) {
 	list := func(text ...string) v1.ResourceList {
 		l := v1.ResourceList{}
 		for i := 0; i < len(text); i += 2 {
@@ -146,8 +134,8 @@ func TestARunningPodOfAnApiserverIsShownWithWhatItsCgroupHas(t *testing.T) {
 		second           v1.ResourceRequirements
 		requests, limits v1.ResourceList
 	}{
-		{"one of two is limited", pod.SourceAPIServer, v1.ResourceRequirements{}, list("cpu", "20m", "memory", "16Mi"), list()},
-		{"both have a memory limit", pod.SourceAPIServer, v1.ResourceRequirements{Limits: list("memory", "1Mi"), Requests: list("memory", "1Mi")}, list("cpu", "20m", "memory", "17Mi"), list("memory", "33Mi")},
+		{"one of two is limited", pod.SourceAPIServer, v1.ResourceRequirements{}, list("cpu", "20m", "memory", "16Mi"), list("cpu", "100m", "memory", "32Mi")},
+		{"both have a memory limit", pod.SourceAPIServer, v1.ResourceRequirements{Limits: list("memory", "1Mi"), Requests: list("memory", "1Mi")}, list("cpu", "20m", "memory", "17Mi"), list("cpu", "100m", "memory", "33Mi")},
 		{"static", pod.SourceFile, v1.ResourceRequirements{}, list("cpu", "20m", "memory", "16Mi"), list("cpu", "100m", "memory", "32Mi", "ephemeral-storage", "64Mi")},
 	} {
 		s := compute(aScene(with("a", running(0, 2)), with("b", running(0, 2)), func(s *scene) {
