@@ -44,7 +44,9 @@ type allocationJob struct {
 
 // failure is the reason why a plugin did not give a pod its devices.
 type failure struct {
-	err        error
+	err error
+	// generation is the manager's before the plugin was asked: a change during the call
+	// may let the next call succeed.
 	generation uint64
 	retryAt    time.Time // another attempt makes sense then
 	delay      time.Duration
@@ -187,6 +189,7 @@ func (m *Manager) runAllocation(ctx context.Context, uid pod.UID, o *podDevices,
 		return // released before it began
 	}
 	j.cancel = cancel
+	generation := m.generation
 	m.mu.Unlock()
 	grants, err := m.allocateAll(ctx, o, j)
 	var n notification
@@ -208,7 +211,7 @@ func (m *Manager) runAllocation(ctx context.Context, uid pod.UID, o *podDevices,
 		// The reserved devices are free. Do not start a new generation: two pods that a
 		// plugin refuses would make each other's allocation retry without end.
 		m.devicesFreedLocked(&n)
-		o.failure = &failure{err: err, generation: m.generation, retryAt: time.Now().Add(delay), delay: delay}
+		o.failure = &failure{err: err, generation: generation, retryAt: time.Now().Add(delay), delay: delay}
 	}
 	n.admitAgain = n.admitAgain || j.admission
 	if !j.admission {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -277,28 +278,41 @@ func TestPluginsOnSocketsTakeTurns(t *testing.T) {
 	}
 }
 
-// A plugin that ends between the reservation and its call: the other one is asked.
+// A plugin refuses a call because it is about to end: the other one is asked at once, whether
+// podd learns of the end before or after the answer.
 func TestAnAllocationGoesToThePluginThatIsLeft(t *testing.T) {
-	root := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		former, next := newFake("a", "b"), newFake("a", "b")
-		r := plugged(t, root, former)
-		defer r.stop()
-		r.plugAt(gpu, "next", next)
-		synctest.Wait()
-		next.respond = func(ctx context.Context, _ []string) (*pluginapi.ContainerAllocateResponse, error) {
-			close(next.lists)
-			return nil, fmt.Errorf("it is about to end")
-		}
-		p := aPod("p", gpu, "1")
-		for range 3 { // the call that fails, the one of the generation after it, and the result
-			_, _ = r.Admit(p)
-			synctest.Wait()
-		}
-		if waits, err := r.Admit(p); waits != "" || err != nil || former.count("Allocate") != 1 {
-			t.Errorf("got %q, %v after %d calls of the one that is left", waits, err, former.count("Allocate"))
-		}
-	})
+	for _, test := range []struct {
+		name        string
+		end, answer time.Duration // after the call
+	}{
+		{"ends before it answers", time.Second, 2 * time.Second},
+		{"ends after it answered", 2 * time.Second, time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				former, next := newFake("a", "b"), newFake("a", "b")
+				r := plugged(t, root, former)
+				defer r.stop()
+				r.plugAt(gpu, "next", next)
+				synctest.Wait()
+				next.respond = func(context.Context, []string) (*pluginapi.ContainerAllocateResponse, error) {
+					time.AfterFunc(test.end, func() { close(next.lists) })
+					time.Sleep(test.answer)
+					return nil, errors.New("it is about to end")
+				}
+				p := aPod("p", gpu, "1")
+				_, _ = r.Admit(p)
+				time.Sleep(2 * time.Second) // both have happened; a retry after the failure is not due
+				synctest.Wait()
+				_, _ = r.Admit(p)
+				synctest.Wait()
+				if waits, err := r.Admit(p); waits != "" || err != nil || former.count("Allocate") != 1 {
+					t.Errorf("got %q, %v after %d calls of the one that is left", waits, err, former.count("Allocate"))
+				}
+			})
+		})
+	}
 }
 
 // The socket of a plugin of plugins_registry is removed: the others of its resource stay.
