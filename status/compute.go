@@ -63,8 +63,13 @@ func (o Options) Compute(r pod.Report, previous v1.PodStatus) v1.PodStatus {
 	if pod.IsPhaseTerminal(s.Phase) {
 		c.terminateContainers(&s)
 	}
-	if s.Phase == v1.PodRunning && r.Desired.Source == pod.SourceAPIServer {
-		s.Resources = runningResources(allocated, s.Resources, r.ActuatedPod)
+	if r.Desired.Source == pod.SourceAPIServer {
+		switch {
+		case s.Phase == v1.PodRunning:
+			s.Resources = runningResources(allocated, s.Resources, r.ActuatedPod)
+		case pod.IsPhaseTerminal(s.Phase) && c.previous.Resources != nil:
+			s.Resources = c.previous.Resources // an ended pod keeps what it showed last, as on a kubelet
+		}
 	}
 	c.limitMessages(&s)
 	c.setConditions(&s)

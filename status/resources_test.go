@@ -176,3 +176,29 @@ func TestResourcesOfTheWholePodCountInitContainersAndOverhead(t *testing.T) {
 		t.Error("the spec was changed")
 	}
 }
+
+// TestAnEndedPodOfAnApiserverIsShownWithWhatItWasShownWith: with what it ran with, or, if it never
+// was seen to run, with all that it requested.
+func TestAnEndedPodOfAnApiserverIsShownWithWhatItWasShownWith(t *testing.T) {
+	limits := v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi"), v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}
+	of := func(c pod.Container, previous v1.PodStatus) v1.PodStatus {
+		return compute(aScene(with("a", c), func(s *scene) {
+			s.Desired.Source = pod.SourceAPIServer
+			s.spec().RestartPolicy = v1.RestartPolicyNever
+			s.spec().Containers[0].Resources.Limits = limits
+		}), previous)
+	}
+	for _, tt := range []struct {
+		name     string
+		previous v1.PodStatus
+		want     int
+	}{
+		{"it ran", of(running(0, 2), v1.PodStatus{}), 1},
+		{"nobody saw it run", v1.PodStatus{}, 2},
+	} {
+		s := of(exited(0, 0, 3), tt.previous)
+		if s.Phase != v1.PodSucceeded || len(s.Resources.Limits) != tt.want {
+			t.Errorf("%s: got %s with limits of %v, want Succeeded with %d limits", tt.name, s.Phase, s.Resources.Limits, tt.want)
+		}
+	}
+}

@@ -90,7 +90,7 @@ func nodes() string { return filepath.Join(os.TempDir(), "podd-parity") }
 // startSide makes a node and starts an agent on it, without an apiserver if server is nil;
 // stop takes both down.
 func (o options) startSide(ctx context.Context, name, registry string, server *cluster.APIServer) (side *Side, stop func() error, err error) {
-	b := testnode.Bundle{Bin: absolute(o.bundle), Images: absolute(o.images), Podd: absolute(o.podd)}
+	b := testnode.Bundle{Bin: absolute(o.bundle), Images: absolute(o.images), Podd: absolute(o.podd), CollectUsage: name == sideKubelet}
 	node, err := testnode.NewNode(ctx, nodes(), b)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)

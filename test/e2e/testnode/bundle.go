@@ -14,6 +14,9 @@ type Bundle struct {
 	Images string
 	// Podd is the binary under test.
 	Podd string
+	// CollectUsage has containerd measure writable layers and containers every ten seconds, as it
+	// does by default: the kubelet knows of both through containerd alone. podd measures itself.
+	CollectUsage bool
 }
 
 // Names of the images that the build makes.

@@ -44,6 +44,11 @@ func NewContainerd(ctx context.Context, place *Place, b Bundle) (*Containerd, er
 	if _, _, err := c.settings.WriteConfig(); err != nil {
 		return nil, err
 	}
+	if b.CollectUsage {
+		if err := c.collectUsage(); err != nil {
+			return nil, err
+		}
+	}
 	dirs, err := instance.Resolve(place.Root(), place.State())
 	if err != nil {
 		return nil, err
@@ -56,6 +61,24 @@ func NewContainerd(ctx context.Context, place *Place, b Bundle) (*Containerd, er
 		return nil, err
 	}
 	return c, c.WriteNetwork(ctx)
+}
+
+// collectUsage takes the periods of podd's out of the configuration, which leaves containerd's.
+func (c *Containerd) collectUsage() error {
+	text, err := os.ReadFile(c.configFile())
+	if err != nil {
+		return fmt.Errorf("change containerd's configuration: %w", err)
+	}
+	var kept []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "stats_collect_period") {
+			kept = append(kept, line)
+		}
+	}
+	if err := os.WriteFile(c.configFile(), []byte(strings.Join(kept, "")), 0o600); err != nil {
+		return fmt.Errorf("change containerd's configuration: %w", err)
+	}
+	return nil
 }
 
 // NetworkDir is the directory of CNI configurations.
