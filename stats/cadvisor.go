@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"io"
+	"strconv"
 	"time"
 
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -60,12 +61,23 @@ type row struct {
 	labels string
 	// started is when its container did, or the cgroup was made.
 	started time.Time
-	// interfaces and devices are labels, in the order of network and Devices.
-	interfaces, devices []string
+	// interfaces and devices are in the order of network and Devices.
+	interfaces []string
+	devices    []deviceLabels
 	// disk is what the container's layer uses, or for the root the file system; diskDevice is
 	// the label of its device.
 	disk       *api.FsStats
 	diskDevice string
+}
+
+// deviceLabels are the labels of a block device, and those of its reads and writes.
+type deviceLabels struct{ device, reads, writes string }
+
+func labelsOf(name string, d kernel.Device) *deviceLabels {
+	operation := func(kind string) string {
+		return label("device", name, "major", strconv.FormatUint(d.Major, 10), "minor", strconv.FormatUint(d.Minor, 10), "operation", kind)
+	}
+	return &deviceLabels{device: label("device", name), reads: operation("Read"), writes: operation("Write")}
 }
 
 // rows adds to a reading what only Cadvisor shows.
@@ -73,7 +85,7 @@ func (c *Collector) rows(ctx context.Context, snap *Snapshot) []row {
 	pods := c.cfg.Pods()
 	states, layers := statesOf(pods), c.layers(ctx)
 	disk := label("device", c.cfg.Kernel.DeviceOf(c.cfg.Disk))
-	devices := map[[2]uint64]string{}
+	devices := map[[2]uint64]*deviceLabels{}
 	rows := make([]row, len(snap.all))
 	for i := range snap.all {
 		m := &snap.all[i]
@@ -88,10 +100,10 @@ func (c *Collector) rows(ctx context.Context, snap *Snapshot) []row {
 		}
 		for _, d := range m.Devices {
 			at := [2]uint64{d.Major, d.Minor}
-			if devices[at] == "" {
-				devices[at] = label("device", c.cfg.Kernel.DeviceName(d.Major, d.Minor))
+			if devices[at] == nil {
+				devices[at] = labelsOf(c.cfg.Kernel.DeviceName(d.Major, d.Minor), d)
 			}
-			r.devices = append(r.devices, devices[at])
+			r.devices = append(r.devices, *devices[at])
 		}
 		switch {
 		case m.Path == "/":

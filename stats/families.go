@@ -18,13 +18,19 @@ type family struct {
 }
 
 // families are those that the kubelet has cAdvisor collect. Left out are those that are
-// always 0 or -1 there (load averages, task states, health), and I/O times and merges, which
-// cgroups do not count.
+// always 0 or -1 there (load averages, task states, health), I/O times and merges, which cgroups
+// do not count, and the operations of v1 beside reads and writes, which count the same bytes again.
 var families = []family{
 	ofIO("container_fs_reads_bytes_total", "Cumulative count of bytes read", func(d *kernel.Device) uint64 { return d.ReadBytes }),
 	ofIO("container_fs_reads_total", "Cumulative count of reads completed", func(d *kernel.Device) uint64 { return d.Reads }),
 	ofIO("container_fs_writes_bytes_total", "Cumulative count of bytes written", func(d *kernel.Device) uint64 { return d.WrittenBytes }),
 	ofIO("container_fs_writes_total", "Cumulative count of writes completed", func(d *kernel.Device) uint64 { return d.Writes }),
+	{name: "container_blkio_device_usage_total", kind: counter, help: "Blkio Device bytes usage", values: func(r *row, out func(float64, string)) {
+		for i := range r.Devices {
+			out(float64(r.Devices[i].ReadBytes), r.devices[i].reads)
+			out(float64(r.Devices[i].WrittenBytes), r.devices[i].writes)
+		}
+	}},
 	ofNodeDisk("container_fs_inodes_free", "Number of available Inodes", func(f *api.FsStats) *uint64 { return f.InodesFree }),
 	ofNodeDisk("container_fs_inodes_total", "Number of Inodes", func(f *api.FsStats) *uint64 { return f.Inodes }),
 	ofDisk("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", func(f *api.FsStats) *uint64 { return f.CapacityBytes }),
@@ -71,6 +77,14 @@ var families = []family{
 			out(float64(m.MajorFaults), `failure_type="pgmajfault",scope="hierarchy"`)
 		}
 	}},
+	ofMemory("container_memory_events_high_total", counter, "Cumulative count of memory.high throttle events for the container", func(m *kernel.Memory) uint64 { return m.HighEvents }),
+	ofMemory("container_memory_events_max_total", counter, "Cumulative count of memory.max limit hit events for the container", func(m *kernel.Memory) uint64 { return m.Failcnt }),
+	ofReclaim("container_memory_file_dirty_bytes", gauge, "Number of bytes of file cache that has been modified but not yet written back to disk.", func(m *kernel.Reclaim) uint64 { return m.Dirty }),
+	ofReclaim("container_memory_file_writeback_bytes", gauge, "Number of bytes of file cache that is currently being written back to disk.", func(m *kernel.Reclaim) uint64 { return m.Writeback }),
+	ofReclaim("container_memory_pgscan_total", counter, "Cumulative number of pages scanned by the page reclaim algorithm.", func(m *kernel.Reclaim) uint64 { return m.Scanned }),
+	ofReclaim("container_memory_pgsteal_total", counter, "Cumulative number of pages reclaimed by the page reclaim algorithm.", func(m *kernel.Reclaim) uint64 { return m.Stolen }),
+	ofReclaim("container_memory_workingset_refault_file_total", counter, "Cumulative number of refaults of previously evicted file pages.", func(m *kernel.Reclaim) uint64 { return m.RefaultedFile }),
+	ofReclaim("container_memory_workingset_refault_anon_total", counter, "Cumulative number of refaults of previously evicted anonymous pages.", func(m *kernel.Reclaim) uint64 { return m.RefaultedAnon }),
 	ofMemory("container_oom_events_total", counter, "Count of out of memory events observed for the container", func(m *kernel.Memory) uint64 { return m.OOMKills }),
 	ofMemorySpec("container_spec_memory_limit_bytes", "Memory limit for the container.", func(m *kernel.Memory) uint64 { return m.Limit }),
 	ofMemorySpec("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", func(m *kernel.Memory) uint64 { return m.MemorySwapLimit }),
@@ -146,6 +160,15 @@ func ofMemory(name, kind, help string, value func(*kernel.Memory) uint64) family
 	}}
 }
 
+// ofReclaim is of cgroup v2 only.
+func ofReclaim(name, kind, help string, value func(*kernel.Reclaim) uint64) family {
+	return family{name: name, kind: kind, help: help, values: func(r *row, out func(float64, string)) {
+		if r.Memory != nil && r.Memory.Reclaim != nil {
+			out(float64(value(r.Memory.Reclaim)), "")
+		}
+	}}
+}
+
 // ofMemorySpec shows no limit as 0.
 func ofMemorySpec(name, help string, value func(*kernel.Memory) uint64) family {
 	return family{name: name, kind: gauge, help: help, noTimestamp: true, values: func(r *row, out func(float64, string)) {
@@ -171,7 +194,7 @@ func ofNetwork(name, help string, value func(*kernel.Interface) uint64) family {
 func ofIO(name, help string, value func(*kernel.Device) uint64) family {
 	return family{name: name, kind: counter, help: help, values: func(r *row, out func(float64, string)) {
 		for i := range r.Devices {
-			out(float64(value(&r.Devices[i])), r.devices[i])
+			out(float64(value(&r.Devices[i])), r.devices[i].device)
 		}
 	}}
 }

@@ -77,9 +77,10 @@ func TestACgroupIsReadAlikeOnV1AndV2(t *testing.T) {
 				Limit: 128 * mib, Reservation: 1 * mib, SwapLimit: 64 * mib, MemorySwapLimit: 192 * mib, OOMKills: 3,
 			}
 			if name == "v2.txtar" {
-				wantMemory.MemorySwapLimit = 64 * mib
+				wantMemory.MemorySwapLimit, wantMemory.HighEvents = 64*mib, 7
+				wantMemory.Reclaim = &Reclaim{Dirty: 4096, Writeback: 12288, Scanned: 33, Stolen: 34, RefaultedFile: 32, RefaultedAnon: 31}
 			}
-			if s.Memory == nil || *s.Memory != wantMemory {
+			if !reflect.DeepEqual(s.Memory, &wantMemory) {
 				t.Errorf("memory: got %+v, want %+v", s.Memory, wantMemory)
 			}
 			if s.Processes != 2 || s.FirstPID != 4711 || s.Threads != 5 || s.ThreadsMax != 100 {

@@ -52,6 +52,7 @@ type Memory struct {
 	ActiveFile, InactiveFile       uint64
 	Swap                           uint64
 	Failcnt                        uint64 // how often Limit was hit
+	HighEvents                     uint64 // how often memory.high was exceeded; 0 on v1, which has none
 	Faults, MajorFaults            uint64 // page faults, also of cgroups below
 	OwnFaults, OwnMajorFaults      uint64 // without cgroups below; on v2 the same
 	Limit, Reservation             uint64 // Limit at Unlimited or above is none
@@ -60,7 +61,16 @@ type Memory struct {
 	// HugePages is what the machine sets aside for huge pages; 0 for a cgroup below the root.
 	// It is part of Limit, and of no working set.
 	HugePages uint64
-	OOMKills  uint64 // processes that the kernel killed; on v1 without cgroups below
+	OOMKills  uint64   // processes that the kernel killed; on v1 without cgroups below
+	Reclaim   *Reclaim // nil on v1, which does not count it
+}
+
+// Reclaim is what the kernel did to take memory back, in pages, and what it must write to disk
+// before it can, in bytes.
+type Reclaim struct {
+	Dirty, Writeback             uint64
+	Scanned, Stolen              uint64
+	RefaultedFile, RefaultedAnon uint64 // were taken back, and were needed again
 }
 
 // Available returns what is left of the limit, in bytes: what is neither in the working set

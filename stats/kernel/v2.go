@@ -82,7 +82,7 @@ func (r *reads) memoryV2(root bool) *Memory {
 	if len(text) == 0 {
 		return nil
 	}
-	m := &Memory{}
+	m := &Memory{Reclaim: &Reclaim{}}
 	pairs(text, func(name []byte, n uint64) {
 		switch string(name) {
 		case "anon":
@@ -101,6 +101,18 @@ func (r *reads) memoryV2(root bool) *Memory {
 			m.Faults, m.OwnFaults = n, n
 		case "pgmajfault":
 			m.MajorFaults, m.OwnMajorFaults = n, n
+		case "file_dirty":
+			m.Reclaim.Dirty = n
+		case "file_writeback":
+			m.Reclaim.Writeback = n
+		case "pgscan":
+			m.Reclaim.Scanned = n
+		case "pgsteal":
+			m.Reclaim.Stolen = n
+		case "workingset_refault_file":
+			m.Reclaim.RefaultedFile = n
+		case "workingset_refault_anon":
+			m.Reclaim.RefaultedAnon = n
 		}
 	})
 	if root { // as the usage of v1's root, and as runc counts it
@@ -124,6 +136,8 @@ func (r *reads) memoryDetailsV2(m *Memory) {
 	m.Reservation = r.setting("memory.min")
 	r.numbers("memory.events", func(name []byte, n uint64) {
 		switch string(name) {
+		case "high":
+			m.HighEvents = n
 		case "max":
 			m.Failcnt = n
 		case "oom_kill":
