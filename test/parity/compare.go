@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,8 +121,12 @@ func compareSeries(a, b *Series) []pair {
 	if a == nil || b == nil {
 		return nil
 	}
+	lost := lostContainer(a)
 	var all []pair
 	for _, axis := range keys(a.Axes, b.Axes) {
+		if lost != nil && axis != "phase" {
+			continue
+		}
 		all = append(all, compareSpans(axis, withoutStart(a.Axes, axis), withoutStart(b.Axes, axis))...)
 	}
 	for _, c := range b.Contradictions { // the kubelet's are upstream's
@@ -130,11 +135,36 @@ func compareSeries(a, b *Series) []pair {
 	for _, path := range keys(a.Final, b.Final) {
 		x, inA := a.Final[path]
 		y, inB := b.Final[path]
+		if lost != nil && lost.MatchString(path) {
+			continue
+		}
 		if x != y || inA != inB {
 			all = append(all, pair{"status." + path, orNone(x, inA), orNone(y, inB)})
 		}
 	}
 	return all
+}
+
+// endUnknown is the last status of a container that the kubelet could not locate.
+var endUnknown = regexp.MustCompile(`^((?:initC|c)ontainerStatuses\[[^]]+\])\.state\.terminated\.reason$`)
+
+// lostContainer matches the paths of the containers whose end the kubelet does not know, of a pod
+// that it evicted; nil if there are none. It removes a container of such a pod as soon as it
+// notices that it has ended, which may be before it reads how.
+func lostContainer(s *Series) *regexp.Regexp {
+	if s.Final["reason"] != "Evicted" {
+		return nil
+	}
+	var lost []string
+	for path, value := range s.Final {
+		if m := endUnknown.FindStringSubmatch(path); m != nil && value == "ContainerStatusUnknown" {
+			lost = append(lost, regexp.QuoteMeta(m[1]))
+		}
+	}
+	if lost == nil {
+		return nil
+	}
+	return regexp.MustCompile(`^(` + strings.Join(lost, "|") + `)\.`)
 }
 
 func listed(s *Series) string {

@@ -216,3 +216,29 @@ func TestScenariosThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// What the kubelet has lost of an evicted pod is no difference; that podd loses it is one, and so
+// is what hangs on nothing lost.
+func TestContainersThatTheKubeletLostByAnEviction(t *testing.T) {
+	const state, code = "containerStatuses[app].state.terminated.reason", "containerStatuses[app].state.terminated.exitCode"
+	of := func(reason, ended, exit string) *Series {
+		return &Series{
+			Axes:  map[string][]Span{"phase": last(span("#0 Running", 5), span("#0 Failed "+reason, 5)), "app": last(span("#0 running", 5), span("#0 terminated:"+ended, 5))},
+			Final: map[string]string{"phase": "Failed", "reason": reason, state: ended, code: exit, "initContainerStatuses[side].restartCount": "0"},
+		}
+	}
+	lost, told := of("Evicted", "ContainerStatusUnknown", "137"), of("Evicted", "Error", "4")
+	if got := compareSeries(lost, told); got != nil {
+		t.Errorf("lost by the kubelet: got %v", got)
+	}
+	if got := compareSeries(told, lost); len(got) < 3 {
+		t.Errorf("lost by podd: got %v, want the sequence and two fields", got)
+	}
+	if got := compareSeries(of("Lost", "ContainerStatusUnknown", "137"), of("Lost", "Error", "4")); len(got) < 3 {
+		t.Errorf("lost without an eviction: got %v, want the sequence and two fields", got)
+	}
+	told.Final["initContainerStatuses[side].restartCount"] = "1"
+	if got := compareSeries(lost, told); len(got) != 1 {
+		t.Errorf("another container restarted: got %v, want one field", got)
+	}
+}

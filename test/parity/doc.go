@@ -48,8 +48,10 @@
 // to the node, and without a service account (the admission plugin is off). As podd run
 // podd has the same documents as files. Set aside are observedGeneration, which says to which
 // version of an API object a status belongs; the memory limit that cgroup v1 has where
-// there is none, which the kubelet shows as the pod's if it looks in time; and its
-// complaint, in the moment in which a pod ends, that an object is not registered.
+// there is none, which the kubelet shows as the pod's if it looks in time; its
+// complaint, in the moment in which a pod ends, that an object is not registered; and what it
+// shows of the containers of a pod that it evicted, if it removed one before it read how it
+// ended (ContainerStatusUnknown): phase, reason, message and events are compared all the same.
 //
 // # The rule for sequences
 //
