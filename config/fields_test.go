@@ -27,15 +27,15 @@ func TestFieldsIsTheTable(t *testing.T) {
 	if !slices.Equal(got, want) {
 		for _, x := range want {
 			if !slices.Contains(got, x) {
-				t.Errorf("missing: %s", x)
+				t.Errorf("the KubeletConfiguration has a field %s: add it to Fields, honoured or with a remark", x)
 			}
 		}
 		for _, x := range got {
 			if !slices.Contains(want, x) {
-				t.Errorf("not a field: %s", x)
+				t.Errorf("the KubeletConfiguration has no field %s: take it out of Fields", x)
 			}
 		}
-		t.Error("the table differs from the type, or is not sorted")
+		t.Error("Fields is not the type's fields, sorted by path")
 	}
 }
 

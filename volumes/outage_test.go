@@ -81,6 +81,20 @@ func TestWithoutTheApiserverVolumesOfAnEarlierPoddCount(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.what, got, before)
 		}
 	}
+	away := apiserverAway{newStore(), pod.APIServerUnavailable(errors.New("connection refused"))}
+	m := newMounter(t, func(o *Options) {
+		o.RootDir, o.Objects, o.Events, o.Downward, o.Tokens = dir, away, away, away, refusedTokens{}
+	})
+	if err := ensure(t, m, p); !errors.Is(err, pod.ErrNotFound) {
+		t.Errorf("one of its sources was refused before the apiserver went away: got %v, want that", err)
+	}
+}
+
+// refusedTokens is the tokens of a service account that the apiserver does not have.
+type refusedTokens struct{}
+
+func (refusedTokens) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
+	return "", fmt.Errorf("serviceaccount %w", pod.ErrNotFound)
 }
 
 // awaitedTokens is the tokens of a podd that has just been started: each is requested when it

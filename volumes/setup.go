@@ -70,7 +70,7 @@ func (m *Mounter) setUpOne(ctx context.Context, p *v1.Pod, v *v1.Volume) error {
 	if t.bound != nil && t.bound.Block() {
 		err = pod.WithReason(reasonFailedMap, err)
 	}
-	if l, isLive := k.driver.(*liveDriver); isLive && errors.Is(err, pod.ErrAPIServerUnavailable) && l.isSetUp(t) {
+	if l, isLive := k.driver.(*liveDriver); isLive && pod.IsAPIServerUnavailable(err) && l.isSetUp(t) {
 		// An earlier podd has set it up. While the apiserver is away its content counts, as
 		// it does for the containers that run; the next answer refreshes it.
 		err = nil

@@ -151,18 +151,20 @@ type store[T object] struct {
 	set     func([]T, error)
 	objects map[types.UID]T
 	// listed is set once a whole list has arrived.
-	listed    bool
+	listed bool
+	// failing says that the last request failed, with lastError.
+	failing   bool
 	lastError string
 }
 
 func (s *store[T]) handleResult(err error) {
 	err = withoutURL(err)
 	switch {
-	case err == nil && s.lastError != "":
-		s.lastError = ""
+	case err == nil && s.failing:
+		s.failing = false
 		s.deliver()
-	case err != nil && err.Error() != s.lastError:
-		s.lastError = err.Error()
+	case err != nil && (!s.failing || err.Error() != s.lastError):
+		s.failing, s.lastError = true, err.Error()
 		s.set(nil, err)
 	}
 }

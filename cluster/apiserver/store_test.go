@@ -104,6 +104,9 @@ func TestWhyTheApiserverDoesNotRespondIsToldOnce(t *testing.T) {
 	must("it has failed, and responds", "error: broken", "web")
 	s.handleResult(nil)
 	must("it responds still")
+	s.handleResult(errors.New(""))
+	s.handleResult(nil)
+	must("it has failed without a word, and responds", "error: ", "web")
 }
 
 // The end of podd is not the apiserver's failure.

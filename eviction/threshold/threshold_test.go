@@ -98,11 +98,11 @@ func TestEverySignalHasAResourceAConditionAndAnOrder(t *testing.T) {
 	for _, s := range Signals {
 		seen[s.Condition()]++
 		if !s.Ignored() && s.urgency() < 0 {
-			t.Errorf("%s has no place in the order", s)
+			t.Errorf("%s has no place in the order: add it to urgency", s)
 		}
 	}
 	if seen[v1.NodeMemoryPressure] != 2 || seen[v1.NodeDiskPressure] != 6 || seen[v1.NodePIDPressure] != 1 {
-		t.Errorf("got %v", seen)
+		t.Errorf("signals by condition: got %v; a new signal needs its Condition, and its number here", seen)
 	}
 	if !slices.IsSortedFunc([]Signal{MemoryAvailable, AllocatableMemoryAvailable, PIDAvailable}, func(a, b Signal) int { return a.urgency() - b.urgency() }) {
 		t.Error("memory is not first")

@@ -84,23 +84,34 @@ func (e *NameReservedError) Unwrap() error { return ErrNameReserved }
 // IsObjectPending says whether every part of an error is an ErrObjectPending, so that a
 // moment later nothing may be wrong. Joined errors and aggregates count if all their parts
 // do.
-func IsObjectPending(err error) bool {
-	switch e := err.(type) {
-	case nil:
-		return false
-	case interface{ Unwrap() []error }:
-		return allObjectsPending(e.Unwrap())
-	case interface{ Errors() []error }: // of apimachinery
-		return allObjectsPending(e.Errors())
-	case interface{ Unwrap() error }:
-		return IsObjectPending(e.Unwrap())
-	}
-	return err == ErrObjectPending
+func IsObjectPending(err error) bool { return allOf(err, ErrObjectPending) }
+
+// IsAPIServerUnavailable says whether every part of an error is an ErrAPIServerUnavailable or an
+// ErrObjectPending, so that nothing is known to be wrong but that the apiserver cannot be asked.
+func IsAPIServerUnavailable(err error) bool {
+	return allOf(err, ErrAPIServerUnavailable, ErrObjectPending)
 }
 
-func allObjectsPending(errs []error) bool {
+// allOf says whether every part of an error is of one of the classes.
+func allOf(err error, classes ...error) bool {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return allPartsOf(e.Unwrap(), classes)
+	case interface{ Errors() []error }: // of apimachinery
+		return allPartsOf(e.Errors(), classes)
+	}
+	for _, class := range classes {
+		if of, ok := err.(interface{ Is(error) bool }); err == class || ok && of.Is(class) {
+			return true
+		}
+	}
+	inner, ok := err.(interface{ Unwrap() error })
+	return ok && allOf(inner.Unwrap(), classes...)
+}
+
+func allPartsOf(errs, classes []error) bool {
 	for _, err := range errs {
-		if !IsObjectPending(err) {
+		if !allOf(err, classes...) {
 			return false
 		}
 	}

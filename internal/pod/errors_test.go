@@ -30,3 +30,24 @@ func TestOnlyAnswersThatAreStillToComeAreAwaited(t *testing.T) {
 		}
 	}
 }
+
+func TestNothingIsKnownToBeWrongWhileTheApiserverIsAway(t *testing.T) {
+	away := fmt.Errorf("configmap: %w", APIServerUnavailable(errors.New("connection refused")))
+	for what, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nothing is wrong":               {nil, false},
+		"itself":                         {ErrAPIServerUnavailable, true},
+		"two of them":                    {WithReason("FailedMount", errors.Join(away, away)), true},
+		"one that has not answered yet":  {errors.Join(away, ErrObjectPending), true},
+		"another beside it, joined":      {errors.Join(away, ErrNotFound), false},
+		"another beside it, aggregated":  {utilerrors.NewAggregate([]error{ErrNotFound, away}), false},
+		"an answer from it":              {ErrNotFound, false},
+		"another inside of two wrappers": {fmt.Errorf("volume: %w", errors.Join(errors.Join(away), errors.New("no such key"))), false},
+	} {
+		if got := IsAPIServerUnavailable(c.err); got != c.want {
+			t.Errorf("%s: got %v, want %v", what, got, c.want)
+		}
+	}
+}
