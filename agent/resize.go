@@ -236,7 +236,8 @@ func (w *worker) reportResize(r *pod.Report) {
 }
 
 // adoptCgroup updates the cgroup of a pod that an earlier podd started, and the
-// weights of the QoS classes above it.
+// weights of the QoS classes above it. If the pod uses too much memory for its limit, the limit
+// stays, and what is left to do is a resize.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
 	if w.stored.cgroupAdopted || w.starting.sandboxCreated || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return
@@ -244,6 +245,13 @@ func (w *worker) adoptCgroup(ctx context.Context, v *view) {
 	w.stored.cgroupAdopted = true
 	if err := w.agent.cfg.Cgroups.EnsureCgroup(ctx, v.granted.Pod); err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot update the cgroup of a running pod: it may have other limits", "error", err)
+		return
+	}
+	if r := w.agent.cfg.Resizer; r != nil {
+		if now, next := r.MemoryLimit(v.granted.Pod); next > 0 && now != next {
+			w.memory = w.memory.PodLimited(now)
+			v.wakeBy(time.Now())
+		}
 	}
 }
 

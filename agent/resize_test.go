@@ -313,6 +313,29 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 	})
 }
 
+// TestAPodThatARestartFindsWithAHigherLimitIsResized: the last podd ended before it lowered the
+// pod's limit, and by now more memory is in use.
+func TestAPodThatARestartFindsWithAHigherLimitIsResized(t *testing.T) {
+	restarting(t, func(s *scenario, n *smallNode) {
+		n.set(func() { n.limit, n.usage, n.fail = 20<<20, 5<<20, errors.New("no") })
+		s.play("apply a-100-20Mi.yaml api; sleep 1s; update a-100-10Mi.yaml; sleep 1s")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 100m", "hold a 100m"}) {
+			t.Fatalf("got %q, want the containers resized and the pod not", got)
+		}
+		n.set(func() { n.usage, n.fail = 15<<20, nil })
+		s.play("restart-agent; sleep 1m")
+		want := "Error/cannot decrease memory limits: attempting to set pod memory limit (10485760) below current usage (15728640)/1"
+		if got := s.is("a", v1.PodResizeInProgress); got != want || len(n.done()) != 0 {
+			t.Errorf("while it is in use: got condition %q", got)
+		}
+		n.set(func() { n.usage = 5 << 20 })
+		s.play("sleep 15s; expect a/web started=1")
+		if got := n.done(); !slices.Equal(got, []string{"raise a 100m", "hold a 100m"}) || s.is("a", v1.PodResizeInProgress) != "" {
+			t.Errorf("once it is free: got %q, condition %q", got, s.is("a", v1.PodResizeInProgress))
+		}
+	})
+}
+
 func TestAResizeThatGoesWrongIsTriedAgainNowAndThen(t *testing.T) {
 	resizing(t, func(s *scenario, n *smallNode) {
 		n.set(func() { n.fail = errors.New("no") })

@@ -23,6 +23,9 @@ func (t *Tree) Ensure(ctx context.Context, p *v1.Pod) error {
 	if known && same(have, want) && t.exists(rel) {
 		return nil
 	}
+	if !known {
+		want.Memory = t.adoptedMemory(p, want.Memory)
+	}
 	if err := t.ensureParents(ctx, false); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podd/internal/pod"
 )
@@ -193,6 +194,40 @@ func TestLimitsAreSetInSystemdAndInTheFiles(t *testing.T) {
 	}
 	if got, err := tree.Usage(less, ""); got != 4096 || err != nil {
 		t.Errorf("usage: got %d, %v", got, err)
+	}
+}
+
+// TestAMemoryLimitIsNotLoweredBelowWhatIsInUse when podd starts: the pod has the limit that an
+// earlier podd gave it until a resize may lower it.
+func TestAMemoryLimitIsNotLoweredBelowWhatIsInUse(t *testing.T) {
+	const root = "/podd"
+	for _, tt := range []struct{ had, used, want, now string }{
+		{"67108864", "50331648", "67108864", "64Mi"},
+		{"67108864", "1048576", "33554432", "32Mi"},
+		{"max", "50331648", "max", "0"},
+		{"16777216", "16777216", "33554432", "32Mi"},
+	} {
+		p := aPod(with(list("cpu", "1"), list("cpu", "1", "memory", "32Mi")))
+		podRel := root + "/burstable/pod" + string(p.UID)
+		facts, read := aV2Mount(t, root, root+"/burstable", root+"/besteffort", podRel)
+		for name, text := range map[string]string{"memory.max": tt.had, "memory.current": tt.used + "\n"} {
+			if err := os.WriteFile(filepath.Join(facts.Mounts[0], podRel, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tree := NewTree(facts, Cgroupfs, root, Settings{})
+		if err := tree.Ensure(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(podRel, "memory.max"); got != tt.want {
+			t.Errorf("%+v: the limit is %q", tt, got)
+		}
+		if now, next := tree.MemoryLimit(p); resource.NewQuantity(now, resource.BinarySI).String() != tt.now || next != 32<<20 {
+			t.Errorf("%+v: the tree says %d now and %d next", tt, now, next)
+		}
+		if err := tree.Update(t.Context(), p, nil); err != nil || read(podRel, "memory.max") != "33554432" {
+			t.Errorf("%+v, once it may: got %v and a limit of %q", tt, err, read(podRel, "memory.max"))
+		}
 	}
 }
 

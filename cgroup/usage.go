@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,27 +16,54 @@ import (
 // if its runtime ID is given. It includes the page cache, as the kernel
 // compares it with a limit.
 func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
+	text, err := t.readMemory(p, containerID, "memory.current", "memory.usage_in_bytes")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// readMemory returns the text of a file of the memory controller, which is named v1 on cgroup v1.
+func (t *Tree) readMemory(p *v1.Pod, containerID, name, v1 string) (string, error) {
 	mount, ok := t.facts.Controllers["memory"]
 	if !ok {
-		return 0, errors.New("the kernel has no memory controller")
+		return "", errors.New("the kernel has no memory controller")
 	}
 	_, rel := t.podPath(p)
 	dir := filepath.Join(mount, rel)
 	if containerID != "" {
 		var err error
 		if dir, err = containerDir(dir, containerID); err != nil {
-			return 0, err
+			return "", err
 		}
 	}
-	name := "memory.current"
 	if t.facts.Version != V2 {
-		name = "memory.usage_in_bytes"
+		name = v1
 	}
 	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		return 0, err
+	return strings.TrimSpace(string(text)), err
+}
+
+// adoptedMemory returns the memory limit in bytes, 0 for none, for a pod whose cgroup an earlier
+// podd may have made: limit, or the higher one that the cgroup has, if limit or more is in use.
+// Otherwise a resize that the end of that podd has interrupted would kill processes on v2. The
+// resize goes on as one that has to wait for memory.
+func (t *Tree) adoptedMemory(p *v1.Pod, limit int64) int64 {
+	if used, err := t.Usage(p, ""); limit == 0 || err != nil || used < limit {
+		return limit
 	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	text, err := t.readMemory(p, "", "memory.max", "memory.limit_in_bytes")
+	if err != nil {
+		return limit
+	}
+	const unlimited = math.MaxInt64 &^ 0xffff // v1's, of pages of 64 KiB
+	now, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil || now >= unlimited: // "max"
+		return 0
+	default:
+		return max(now, limit)
+	}
 }
 
 // MemoryLimit returns the current memory limit of a pod's cgroup and the one

@@ -42,6 +42,15 @@ func (m Memory) Resized(id string, p *v1.Pod, c *v1.Container) Memory {
 	return m
 }
 
+// PodLimited returns the memory after the pod's cgroup was found with this memory limit in bytes, 0
+// for none, which is not the granted one: the pod as a whole is to be resized.
+func (m Memory) PodLimited(limit int64) Memory {
+	a := m.Actuated[""]
+	a.MemoryLimit = limit
+	m.Actuated = with(m.Actuated, "", a)
+	return m
+}
+
 // ActuatedPod returns the CPU and the memory limit that podd last set for the pod as a whole;
 // nil if it does not know.
 func (m Memory) ActuatedPod() *v1.ResourceRequirements {
