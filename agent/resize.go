@@ -236,8 +236,8 @@ func (w *worker) reportResize(r *pod.Report) {
 }
 
 // adoptCgroup updates the cgroup of a pod that an earlier podd started, and the
-// weights of the QoS classes above it. If the pod uses too much memory for its limit, the limit
-// stays, and what is left to do is a resize.
+// weights of the QoS classes above it. If the pod uses more memory than it was granted, its cgroup
+// keeps the limit that it has, and a resize lowers it later.
 func (w *worker) adoptCgroup(ctx context.Context, v *view) {
 	if w.stored.cgroupAdopted || w.starting.sandboxCreated || v.step.Phase != pod.PhaseRunning || v.step.CreateSandbox || len(v.seen.Sandboxes) == 0 || v.step.Finished {
 		return

@@ -23,8 +23,8 @@ func (t *Tree) Usage(p *v1.Pod, containerID string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// readMemory returns the text of a file of the memory controller, which is named v1 on cgroup v1.
-func (t *Tree) readMemory(p *v1.Pod, containerID, name, v1 string) (string, error) {
+// readMemory returns the text of a file of the memory controller: nameV1 on cgroup v1, else name.
+func (t *Tree) readMemory(p *v1.Pod, containerID, name, nameV1 string) (string, error) {
 	mount, ok := t.facts.Controllers["memory"]
 	if !ok {
 		return "", errors.New("the kernel has no memory controller")
@@ -38,16 +38,16 @@ func (t *Tree) readMemory(p *v1.Pod, containerID, name, v1 string) (string, erro
 		}
 	}
 	if t.facts.Version != V2 {
-		name = v1
+		name = nameV1
 	}
 	text, err := os.ReadFile(filepath.Join(dir, name))
 	return strings.TrimSpace(string(text)), err
 }
 
-// adoptedMemory returns the memory limit in bytes, 0 for none, for a pod whose cgroup an earlier
-// podd may have made: limit, or the higher one that the cgroup has, if limit or more is in use.
-// Otherwise a resize that the end of that podd has interrupted would kill processes on v2. The
-// resize goes on as one that has to wait for memory.
+// adoptedMemory returns the memory limit in bytes, 0 for none, of a pod whose cgroup an earlier podd
+// may have made. This is limit, unless the cgroup has a higher one and limit or more is in use. To
+// lower it then would kill processes on v2, and fail on v1: an earlier podd has ended during a
+// resize, which has to wait for memory.
 func (t *Tree) adoptedMemory(p *v1.Pod, limit int64) int64 {
 	if used, err := t.Usage(p, ""); limit == 0 || err != nil || used < limit {
 		return limit
@@ -56,14 +56,12 @@ func (t *Tree) adoptedMemory(p *v1.Pod, limit int64) int64 {
 	if err != nil {
 		return limit
 	}
-	const unlimited = math.MaxInt64 &^ 0xffff // v1's, of pages of 64 KiB
+	const unlimited = math.MaxInt64 &^ 0xffff // v1's, rounded down to a page of at most 64 KiB
 	now, err := strconv.ParseInt(text, 10, 64)
-	switch {
-	case err != nil || now >= unlimited: // "max"
+	if err != nil || now >= unlimited { // v2 says "max"
 		return 0
-	default:
-		return max(now, limit)
 	}
+	return max(now, limit)
 }
 
 // MemoryLimit returns the current memory limit of a pod's cgroup and the one

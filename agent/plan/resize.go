@@ -42,8 +42,8 @@ func (m Memory) Resized(id string, p *v1.Pod, c *v1.Container) Memory {
 	return m
 }
 
-// PodLimited returns the memory after the pod's cgroup was found with this memory limit in bytes, 0
-// for none, which is not the granted one: the pod as a whole is to be resized.
+// PodLimited returns the memory after podd found another memory limit on the pod's cgroup than the
+// granted one: the pod as a whole is to be resized. limit is in bytes, 0 for none.
 func (m Memory) PodLimited(limit int64) Memory {
 	a := m.Actuated[""]
 	a.MemoryLimit = limit

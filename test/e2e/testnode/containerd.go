@@ -63,15 +63,20 @@ func NewContainerd(ctx context.Context, place *Place, b Bundle) (*Containerd, er
 	return c, c.WriteNetwork(ctx)
 }
 
-// collectUsage takes the periods of podd's out of the configuration, which leaves containerd's.
+// collectUsage removes podd's collection periods from the configuration, so that containerd's
+// defaults apply.
 func (c *Containerd) collectUsage() error {
 	text, err := os.ReadFile(c.configFile())
 	if err != nil {
 		return fmt.Errorf("change containerd's configuration: %w", err)
 	}
+	const period = "stats_collect_period"
+	if !strings.Contains(string(text), period) {
+		return fmt.Errorf("change containerd's configuration: it sets no %s", period)
+	}
 	var kept []string
 	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "stats_collect_period") {
+		if !strings.HasPrefix(strings.TrimSpace(line), period) {
 			kept = append(kept, line)
 		}
 	}
