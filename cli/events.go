@@ -24,6 +24,7 @@ type EventsOptions struct {
 	// Output is json, yaml, or nothing for the table.
 	Output string
 	Watch  bool
+	Since  Since
 }
 
 // Run prints the events once, or with Watch also new ones until ctx ends.
@@ -32,8 +33,12 @@ func (o *EventsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
+	begin, err := o.Since.begin(time.Now())
+	if err != nil {
+		return err
+	}
 	c := newClient(o.StateDir)
-	p := eventPrinter{EventsOptions: o, name: name, shownCounts: map[string]int32{}, table: table{width: widthOf(out)}}
+	p := eventPrinter{EventsOptions: o, name: name, begin: begin, shownCounts: map[string]int32{}, table: table{width: widthOf(out)}}
 	checked := false
 	return c.events(ctx, name, o.Watch, func(list v1.EventList) error {
 		if len(list.Items) == 0 && name.name != "" && !checked {
@@ -44,6 +49,7 @@ func (o *EventsOptions) Run(ctx context.Context, out, errOut io.Writer) error {
 				fmt.Fprintf(errOut, "%v; waiting for one\n", err)
 			}
 		}
+		list.Items = slices.DeleteFunc(list.Items, func(e v1.Event) bool { return e.LastTimestamp.Time.Before(begin.Truncate(time.Second)) })
 		return p.print(out, list)
 	})
 }
@@ -64,6 +70,7 @@ func (c *client) checkPodExists(ctx context.Context, name podName) error {
 type eventPrinter struct {
 	*EventsOptions
 	name        podName
+	begin       time.Time        // the begin of what is shown; zero for all
 	shownCounts map[string]int32 // by name: the count last shown
 	headed      bool             // the heading is printed
 	table       table
@@ -88,7 +95,10 @@ func (p *eventPrinter) print(out io.Writer, list v1.EventList) error {
 		if p.name.name != "" {
 			what += " of pod " + p.name.String()
 		}
-		_, err := fmt.Fprintln(out, what+" since podd started.")
+		if !p.begin.IsZero() {
+			what += " since " + p.begin.Local().Format(time.DateTime)
+		}
+		_, err := fmt.Fprintln(out, what+".")
 		return err
 	}
 	rows := eventRows(fresh, !p.headed, time.Now())

@@ -34,10 +34,8 @@ type LogsOptions struct {
 
 	Follow, Previous, Timestamps, Prefix, IgnoreErrors bool
 	// Tail is the number of last lines to print; negative for all.
-	Tail int64
-	// Since is 0 for all. SinceTime is in RFC 3339, and empty for all.
-	Since     time.Duration
-	SinceTime string
+	Tail  int64
+	Since Since
 	// LimitBytes bounds the bytes of each log; 0 means no limit.
 	LimitBytes int64
 	// MaxRequests is the maximum number of logs to follow at a time.
@@ -117,18 +115,13 @@ func (o *LogsOptions) query() (url.Values, error) {
 			q.Set(name, "true")
 		}
 	}
-	switch {
-	case o.Since != 0 && o.SinceTime != "":
-		return nil, UsageErrorf("at most one of --since and --since-time may be given")
-	case o.Since < 0:
-		return nil, UsageErrorf("--since=%s: give a duration that is positive, such as 10m", o.Since)
-	case o.Since > 0:
-		q.Set("sinceSeconds", strconv.FormatInt(int64(math.Ceil(o.Since.Seconds())), 10))
-	case o.SinceTime != "":
-		if _, err := time.Parse(time.RFC3339, o.SinceTime); err != nil {
-			return nil, UsageErrorf("--since-time=%s: give a time as in RFC 3339, such as %s", o.SinceTime, "2006-01-02T15:04:05Z")
-		}
-		q.Set("sinceTime", o.SinceTime)
+	switch _, err := o.Since.begin(time.Now()); {
+	case err != nil:
+		return nil, err
+	case o.Since.Ago > 0:
+		q.Set("sinceSeconds", strconv.FormatInt(int64(math.Ceil(o.Since.Ago.Seconds())), 10))
+	case o.Since.Time != "":
+		q.Set("sinceTime", o.Since.Time)
 	}
 	if o.LimitBytes < 0 {
 		return nil, UsageErrorf("--limit-bytes=%d: give a number of bytes", o.LimitBytes)

@@ -1,6 +1,6 @@
 // Package events keeps the events of this node's pods in memory: those that
 // upstream's kubelet would send to an apiserver, for podd events,
-// podd ps --events and the log.
+// podd ps --events and the log. A Keeper writes them to disk for the next podd.
 //
 // It owns the ring buffer, the aggregation of repeats and the limits. Other packages
 // decide when an event happens and what it is called.

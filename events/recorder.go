@@ -61,6 +61,8 @@ type Recorder struct {
 	pods  map[pod.UID]*history
 	total int
 	seq   uint64
+	// restored is the seq of the newest event from before podd's start.
+	restored uint64
 }
 
 // history is the events of one pod, oldest first by their last time, what is
@@ -138,11 +140,7 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 	r.metrics.count(eventType, reason)
 	now := time.Now()
 	r.mu.Lock()
-	h := r.pods[object.UID]
-	if h == nil {
-		h = &history{kinds: map[kind]*similarEvents{}, spamLimits: map[subject]*spamLimit{}, logLimit: rate.NewLimiter(rate.Every(time.Minute/logPerMinute), logBurst)}
-		r.pods[object.UID] = h
-	}
+	h := r.historyLocked(object.UID)
 	e := r.addLocked(h, object, eventContent{eventType, reason, short(message, MaxMessage)}, now)
 	if e == nil {
 		r.mu.Unlock()
@@ -155,8 +153,21 @@ func (r *Recorder) record(object v1.ObjectReference, eventType, reason, message 
 		return
 	}
 	name := strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")
-	r.log.Log(context.Background(), level, "event", strings.ToLower(object.Kind), name, "uid", object.UID,
-		"type", eventType, "reason", reason, "message", short(event.Message, maxLogged), "count", event.Count)
+	attrs := []any{strings.ToLower(object.Kind), name, "uid", object.UID}
+	if container := ContainerName(event); container != "" {
+		attrs = append(attrs, "container", container)
+	}
+	r.log.Log(context.Background(), level, "event", append(attrs, "type", eventType, "reason", reason, "message", short(event.Message, maxLogged), "count", event.Count)...)
+}
+
+// historyLocked returns the history of a pod, a new one if there is none.
+func (r *Recorder) historyLocked(uid pod.UID) *history {
+	h := r.pods[uid]
+	if h == nil {
+		h = &history{kinds: map[kind]*similarEvents{}, spamLimits: map[subject]*spamLimit{}, logLimit: rate.NewLimiter(rate.Every(time.Minute/logPerMinute), logBurst)}
+		r.pods[uid] = h
+	}
+	return h
 }
 
 // eventContent is what an event says.
@@ -194,13 +205,23 @@ func (r *Recorder) addLocked(h *history, object v1.ObjectReference, n eventConte
 	e := &entry{seq: r.seq, combined: combined, event: r.event(object, n, now)}
 	h.events = append(h.events, e)
 	r.total++
+	for range r.trimLocked(object.UID, h) {
+		r.metrics.discarded.WithLabelValues(discardedOld).Inc()
+	}
+	return e
+}
+
+// trimLocked drops what one event more is too many of, and returns how many events that were.
+func (r *Recorder) trimLocked(uid pod.UID, h *history) (dropped int) {
 	if len(h.events) > r.config.MaxPerPod {
-		r.dropOldestLocked(object.UID, h)
+		r.dropOldestLocked(uid, h)
+		dropped++
 	}
 	if r.total > r.config.Max {
 		r.evictLocked()
+		dropped++
 	}
-	return e
+	return dropped
 }
 
 func (r *Recorder) event(object v1.ObjectReference, n eventContent, now time.Time) *v1.Event {
@@ -262,7 +283,6 @@ func (h *history) evictsBefore(other *history) bool {
 func (r *Recorder) dropOldestLocked(uid pod.UID, h *history) {
 	h.events = slices.Delete(h.events, 0, 1)
 	r.total--
-	r.metrics.discarded.WithLabelValues(discardedOld).Inc()
 	if len(h.events) == 0 {
 		delete(r.pods, uid)
 	}
@@ -298,20 +318,53 @@ func (f Filter) matches(e *v1.Event) bool {
 // List returns the events that the filter selects, the one that happened last at
 // the end. They are shared and must not be changed.
 func (r *Recorder) List(f Filter) []*v1.Event {
+	return eventsOf(r.entriesIf(func(e *entry) bool { return f.matches(e.event) }))
+}
+
+// restore adds the events that an earlier podd recorded, the one that happened last at the end.
+// Their pods may be gone: until more happens to a pod, its events are the first to be dropped.
+func (r *Recorder) restore(saved []savedEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range saved {
+		uid := s.Event.InvolvedObject.UID
+		h := r.historyLocked(uid)
+		h.gone = true
+		r.seq++
+		h.events = append(h.events, &entry{seq: r.seq, combined: s.Combined, event: s.Event})
+		r.total++
+		r.trimLocked(uid, h)
+	}
+	r.restored = r.seq
+}
+
+// restoredEvents returns the events from before podd's start that were not repeated since.
+func (r *Recorder) restoredEvents() []*v1.Event {
+	return eventsOf(r.entriesIf(func(e *entry) bool { return e.seq <= r.restored }))
+}
+
+// entries returns a copy of each entry, the one that happened last at the end.
+func (r *Recorder) entries() []entry { return r.entriesIf(func(*entry) bool { return true }) }
+
+func (r *Recorder) entriesIf(matches func(*entry) bool) []entry {
 	r.mu.Lock()
 	var found []entry
 	for _, h := range r.pods {
 		for _, e := range h.events {
-			if f.matches(e.event) {
+			if matches(e) {
 				found = append(found, *e)
 			}
 		}
 	}
 	r.mu.Unlock()
 	slices.SortFunc(found, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
-	all := make([]*v1.Event, len(found))
-	for i := range found {
-		all[i] = found[i].event
+	return found
+}
+
+func eventsOf(entries []entry) []*v1.Event {
+	all := make([]*v1.Event, len(entries))
+	for i := range entries {
+		all[i] = entries[i].event
 	}
 	return all
 }

@@ -77,7 +77,11 @@ func NewUploader(c UploaderConfig) *Uploader {
 	if c.Node == nil {
 		c.Node = func() *v1.Node { return nil }
 	}
-	return &Uploader{node: c.Node, recorder: c.Recorder, client: c.Client, limit: rate.NewLimiter(limit, max(c.Burst, 1)), rush: c.Rush, log: c.Log, sent: map[string]*v1.Event{}}
+	sent := map[string]*v1.Event{}
+	for _, e := range c.Recorder.restoredEvents() { // the podd before has sent them, or had a minute for it
+		sent[eventID(e)] = e
+	}
+	return &Uploader{node: c.Node, recorder: c.Recorder, client: c.Client, limit: rate.NewLimiter(limit, max(c.Burst, 1)), rush: c.Rush, log: c.Log, sent: sent}
 }
 
 // Run sends events until ctx ends. While the apiserver does not answer, events wait in the
@@ -126,7 +130,7 @@ func (u *Uploader) sendAll(ctx context.Context) (waiting bool, err error) {
 	all := u.recorder.List(Filter{})
 	there := make(map[string]bool, len(all))
 	for _, e := range all {
-		id := e.Namespace + "/" + e.Name
+		id := eventID(e)
 		there[id] = true
 		// Without a UID it is about a manifest; the apiserver has no pod for that.
 		if e.InvolvedObject.UID == "" || u.sent[id] == e || time.Since(e.LastTimestamp.Time) > eventTTL {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +128,39 @@ func TestEventsAndTheirRepeatsReachTheApiserver(t *testing.T) {
 		}
 		if s.asked() != 6 {
 			t.Errorf("got %d requests", s.asked())
+		}
+	})
+}
+
+// After a restart, what the podd before recorded is not sent again. A repeat of it is.
+func TestEventsFromBeforeARestartAreNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, path := &server{events: map[string]v1.Event{}}, filepath.Join(t.TempDir(), "events.jsonl")
+		for restart, want := range []int{2, 1} {
+			log := slog.New(slog.DiscardHandler)
+			r := events.New(events.Config{Node: "node0"})
+			keeper := events.NewKeeper(r, path, log)
+			u := events.NewUploader(events.UploaderConfig{Recorder: r, Client: s, QPS: 50, Burst: 100, Log: log})
+			ctx, cancel := context.WithCancel(t.Context())
+			done, before := make(chan error), s.asked()
+			go func() { done <- u.Run(ctx) }()
+			go func() { done <- keeper.Run(ctx) }()
+			time.Sleep(time.Second)
+			r.Event(uploaded(), "Warning", "BackOff", "again")
+			if restart == 0 {
+				time.Sleep(time.Millisecond) // an event's name is its time
+				r.Event(uploaded(), "Normal", "Pulled", "one")
+			}
+			time.Sleep(time.Second)
+			cancel()
+			<-done
+			<-done
+			if got := s.asked() - before; got != want {
+				t.Errorf("run %d: got %d requests, want %d", restart, got, want)
+			}
+		}
+		if got := s.counts(); len(got) != 2 || got["Pulled one"] != 1 || got["BackOff again"] != 2 {
+			t.Errorf("got %v", got)
 		}
 	})
 }

@@ -267,6 +267,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.log.Info("podd is starting", "version", n.options.Version.Version, "node", n.cfg.NodeName, "config", n.cfg.File,
 		"runtime", n.conn.Endpoint(), "manifests", n.cfg.StaticPodPath, "cgroups", n.cgroupFacts.Version)
+	keeper := events.NewKeeper(n.recorder, filepath.Join(n.cfg.RootDir, "events.jsonl"), n.log)
 	n.recordStart()
 	n.log.Info("effective configuration", configAttrs(n.cfg.Masked())...)
 	started := time.Now() // before this podd's first call
@@ -275,6 +276,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, g, "systemd", func(ctx context.Context) error { return n.notifier.Run(ctx, n.watchdog) })
 	start(ctx, g, "pod configuration", n.podConfig.Run)
 	start(ctx, g, "problems", n.recordProblems)
+	start(ctx, g, "events", keeper.Run)
 	if n.membership != nil {
 		n.membership.identity.start(ctx, g)
 		start(ctx, g, "version of the apiserver", n.membership.version.run)

@@ -12,7 +12,7 @@ func newEventsCmd() *cobra.Command {
 		Use:   "events [POD]",
 		Short: "List what happened to the pods of this node",
 		Long: `List the events of the pods of this node, the newest last. podd keeps the newest
-1000 in memory, at most 50 of each pod; they are lost when podd restarts. Repeated
+1000, at most 50 of each pod, over restarts of podd and of the machine. Repeated
 events are counted, and after nine events of a pod with the same reason and
 different messages, further ones are combined into one.
 POD is a pod's name or the name in its manifest, with or without namespace/.
@@ -21,6 +21,7 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 		Example: `  podd events
   podd events web
   podd events apps/job -w
+  podd events --since 1h
   podd events -w -o json`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeOnePod(&o.StateDir, &o.Namespace),
@@ -34,6 +35,7 @@ Exit codes: 0, 1 for an error, 2 for wrong usage, 3 when podd is not running.`,
 	addSocket(cmd, &o.StateDir)
 	addNamespace(cmd, &o.StateDir, &o.Namespace)
 	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", false, "keep printing new events until interrupted")
+	addSince(cmd, &o.Since)
 	addOutput(cmd, &o.Output, "json", "yaml")
 	return cmd
 }

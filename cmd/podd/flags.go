@@ -25,6 +25,12 @@ func addNamespace(cmd *cobra.Command, stateDir, namespace *string) {
 	}) // the flag exists
 }
 
+// addSince adds --since and --since-time, as kubectl logs has them.
+func addSince(cmd *cobra.Command, s *cli.Since) {
+	cmd.Flags().DurationVar(&s.Ago, "since", 0, "only what is newer than a `duration` such as 5s, 2m, or 3h")
+	cmd.Flags().StringVar(&s.Time, "since-time", "", "only what is newer than a `time` as in RFC 3339")
+}
+
 // addOutput adds -o to a command, with its formats and their completion.
 func addOutput(cmd *cobra.Command, output *string, formats ...string) {
 	cmd.Flags().StringVarP(output, "output", "o", "", "output `format`: "+strings.Join(formats, ", "))
