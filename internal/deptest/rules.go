@@ -219,7 +219,7 @@ var arrows = map[string]map[string]string{
 		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "cluster/tokens", "userns", "volumes", "volumes/quota", "volumes/usage", "server/podsapi", "internal/selinux", "cluster/podcerts",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
-		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server",
+		"bundle", "cgroup", "cli", "cni", "config", "inspect", "internal/instance", "node", "node/bundled", "node/teardown", "podconfig/manifest", "server", "systemd",
 		"cri/critest", "podconfig/manifest/hostile"), // its tests
 	"cmd/podd-bench": {"test/e2e/testnode": "measures on the node of the tests", "internal/perftest": "processor time", "test/e2e/whole": "what a whole version is", "test/cluster": "gives the kubelet pods with ConfigMaps"},
 

@@ -65,6 +65,26 @@ readiness() {
 	echo "$looks looks"
 }
 
+# journal_knows: podd's lines about a pod are found by its name in the manifest, and by its own.
+journal_knows() {
+	for each in shop shop-podd-vm; do
+		journalctl --no-pager -q -b -u podd.service PODD_POD=$each PODD_NAMESPACE=default -o json >$state/journal || return 1
+		grep -q '"PODD_POD":\["shop-podd-vm","shop"\]' $state/journal || { journalctl -q -b -n 3 -u podd.service -o json; return 1; }
+	done
+	jq -r .MESSAGE <$state/journal | grep -v '^level=' && { echo "a line is not podd's"; return 1; }
+	[ -z "$(journalctl --no-pager -q -b -u podd.service PODD_POD=sho)" ] && wc -l <$state/journal
+}
+
+# events_kept: those of a pod's start are the same after restarts and reboots.
+events_of() { podd events "$1" -o json | jq -r '.items[] | select(.reason == "Started") | "\(.involvedObject.fieldPath) \(.firstTimestamp) \(.metadata.name)"' | sort; }
+remember_events() { events_of shop >$state/events && [ "$(wc -l <$state/events)" -ge 4 ] || { podd events shop; return 1; }; }
+events_kept() {
+	events_of shop >$state/events.now && [ -s $state/events ] || return 1
+	gone=$(comm -23 $state/events $state/events.now)
+	[ -z "$gone" ] || { echo "podd events has no more: $gone"; return 1; }
+	podd events shop --since=$((up + 60))s | tail -n +2 | wc -l
+}
+
 # before_reboot: a pod that waits five minutes for its next try, two that ended.
 crashed() { waits crash crash '^CrashLoopBackOff: .*5m0s'; }
 phase() { [ "$(pod "$1" '"\(.status.phase) \(.status.reason // "")"')" = "$2" ]; }

@@ -311,6 +311,8 @@ boot_life() {
 	check init-containers-and-sidecars-start-in-order shop_starts
 	check a-removed-pod-ends-in-order shop_ends
 	check restart-of-podd-flaps-no-readiness readiness
+	check the-journal-finds-what-is-about-a-pod journal_knows
+	check events-of-a-pod-are-there remember_events
 	check restart-of-podd-leaves-containers-alone restart_agent
 	check restart-of-the-runtime-keeps-pods restart_runtime
 	check killed-podd-comes-back-and-containers-stay kill_agent
@@ -328,6 +330,7 @@ boot_second() {
 	check reboot-runs-init-containers-again init_again
 	check reboot-leaves-ended-pods-ended stay_ended
 	check reboot-leaks-nothing nothing_leaked
+	check reboot-keeps-events events_kept
 	next third
 	sync # what a machine loses of the last seconds is not what is tested
 	echo b >/proc/sysrq-trigger
@@ -337,6 +340,7 @@ boot_third() {
 	check power-cut-brings-every-pod-back back
 	check power-cut-leaves-ended-pods-ended stay_ended
 	check power-cut-leaks-nothing nothing_leaked
+	check power-cut-keeps-events events_kept
 	check uninstall-leaves-nothing-running uninstall
 	check uninstall-ends-pods-in-order uninstall_order
 	check uninstall-leaves-data-and-says-so data_left
