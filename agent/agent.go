@@ -30,6 +30,7 @@ type Agent struct {
 	// accepted has the specs of all pods that may have something in the runtime.
 	accepted      podstore.Store
 	pendingStarts *checkpoints[startCheckpoint]
+	interruptions *checkpoints[interruption]
 
 	workerDone chan *worker
 	ping       chan chan struct{}
@@ -38,7 +39,8 @@ type Agent struct {
 
 	recheck wake.Signal // look again at what was kept on disk
 
-	drained wake.Signal // a drain has begun or ended
+	drained  wake.Signal      // a drain has begun or ended, or starts are no longer held
+	released wake.Broadcaster // the answer of Released may have changed
 
 	unknownWoken wake.Signal
 	freed        wake.Signal            // a pod has released resources of the node
@@ -55,6 +57,7 @@ type Agent struct {
 	foreign  map[pod.UID]bool       // another agent's, not observed again
 	rejected map[pod.UID]rejection  // desired, and not admitted
 	drains   map[chan struct{}]bool // requests to end all pods, and whether they wait for that
+	holds    int                    // requests to start no pod
 	allKnown bool                   // every source is ready, and its running pods have workers
 	surveyed bool                   // the answer of Surveyed, once it is true
 
@@ -104,6 +107,7 @@ func New(cfg Config) *Agent {
 		allocated:     newAllocated(cfg.AllocatedDir),
 		accepted:      newAccepted(cfg.AcceptedDir),
 		pendingStarts: newStartCheckpoints(cfg.StartsDir),
+		interruptions: newInterruptions(cfg.InterruptionsDir),
 		workerDone:    make(chan *worker),
 		ping:          make(chan chan struct{}),
 		strays:        make(chan orphan),
@@ -146,6 +150,9 @@ func (a *Agent) Run(ctx context.Context, updates <-chan pod.Update) error {
 	}
 	if err := a.pendingStarts.read(); err != nil {
 		a.log.Warn("cannot read which containers of some pods were being started: those whose start was interrupted count as failed", "error", err)
+	}
+	if err := a.interruptions.read(); err != nil {
+		a.log.Warn("cannot read which pods the last shutdown of the machine was ending: one of them that does not restart may count as completed", "error", err)
 	}
 	if err := a.allocated.read(); err != nil {
 		a.log.Warn("cannot read the allocated resources of some pods: assuming those that their manifests request", "error", err)

@@ -346,6 +346,10 @@ type Config struct {
 	// being started. If it is empty, a start that podd's own end interrupted counts as a
 	// failure.
 	StartsDir string
-	Log       *slog.Logger
-	Metrics   prometheus.Registerer
+	// InterruptionsDir is a directory, used by Run alone, for checkpoints of pods that a shutdown
+	// of the machine is ending. If it is empty, and the machine loses power meanwhile, such a pod
+	// may count as completed.
+	InterruptionsDir string
+	Log              *slog.Logger
+	Metrics          prometheus.Registerer
 }

@@ -66,6 +66,7 @@ type node struct {
 	allocations string // directory
 	accepted    string // directory
 	starts      string // directory
+	interrupted string // directory
 	podd        *podd
 }
 
@@ -86,7 +87,7 @@ type podd struct {
 
 func newNode(r *fakeRuntime) *node {
 	n := &node{
-		fakeRuntime: r, logRemovals: r.t.TempDir(), ended: r.t.TempDir(), allocations: r.t.TempDir(), accepted: r.t.TempDir(), starts: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
+		fakeRuntime: r, logRemovals: r.t.TempDir(), ended: r.t.TempDir(), allocations: r.t.TempDir(), accepted: r.t.TempDir(), starts: r.t.TempDir(), interrupted: r.t.TempDir(), gate: newGate(), hooks: newHooks(r), sources: []pod.Source{pod.SourceFile, pod.SourceHTTP},
 		mounts: make(map[pod.UID]bool), released: make(map[pod.UID]int), cgroup: make(map[pod.UID]bool),
 		images: make(map[string]*fakeImage), removed: make(map[string]int), report: make(map[string]pod.Report), status: make(map[string]v1.PodStatus), taken: make(map[string]pod.UID), reports: make(map[string]int), events: make(map[string]int), dead: make(map[string]bool), aborting: make(map[string]int),
 		wants: map[pod.Source]map[string]*pod.Desired{pod.SourceFile: {}, pod.SourceHTTP: {}, pod.SourceAPIServer: {}},
@@ -115,7 +116,7 @@ func (n *node) start() {
 			Probes: n.prober, Hooks: n.hooks, Admitter: n.gate, Resizer: n.resizer, HostIP: func() string { return "192.0.2.1" },
 		},
 		Logs: n, Status: n, Events: n, Sources: n.sources, Log: slog.New(slog.NewTextHandler(logTo{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovalsDir: n.logRemovals, CompletedDir: n.ended, AllocatedDir: n.allocations, AcceptedDir: n.accepted, StartsDir: n.starts,
+		Metrics: prometheus.NewRegistry(), ParallelStarts: 4, LogRemovalsDir: n.logRemovals, CompletedDir: n.ended, AllocatedDir: n.allocations, AcceptedDir: n.accepted, StartsDir: n.starts, InterruptionsDir: n.interrupted,
 	}
 	store := n.newStore()
 	cfg.Objects = store

@@ -60,7 +60,9 @@ type scenario struct {
 	*node
 	player *story.Player
 	began  time.Time
-	files  map[string][]byte
+	// releaseStarts ends a hold of starts.
+	releaseStarts context.CancelFunc
+	files         map[string][]byte
 	// written are the golden files that -update asked for.
 	written map[string][]byte
 }
@@ -104,6 +106,7 @@ func (s *scenario) words() map[string]story.Command {
 		{"golden", "POD FILE", s.doExpect}, {"expect", "POD FACT…", s.doExpect},
 		{"dies", "POD/CONTAINER [code=N] [reason=REASON] [after=DURATION]", s.doLife}, {"lives", "POD/CONTAINER", s.doLife},
 		{"probe", "POD/CONTAINER KIND=RESULT…", s.doLife}, {"hook", "POD/CONTAINER KIND WHAT", s.doLife},
+		{"hold-starts release-starts", "", s.doShutdown}, {"shut-down", "POD [within=DURATION]", s.doShutdown},
 		{"end", "POD REASON [grace=DURATION]", s.doLife}, {"update", "FILE", s.doLife}, {"delete", "POD [grace=DURATION]", s.doLife},
 		{"objects", "[[secret/]NAME=VALUE]…", s.doObjects}, {"unanswered answered", "", s.doAnswers},
 		{"retry admit", "POD", s.doLife}, {"reject", "POD REASON", s.doLife}, {"preempt", "POD VICTIM", s.doLife},
@@ -456,7 +459,7 @@ func (s *scenario) expectNothing() error {
 	defer s.mu.Unlock()
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	for _, dir := range []string{s.ended, s.allocations, s.accepted, s.starts} {
+	for _, dir := range []string{s.ended, s.allocations, s.accepted, s.starts, s.interrupted} {
 		if notes, err := os.ReadDir(dir); err != nil || len(notes) > 0 {
 			return fmt.Errorf("left: checkpoints %v (%v)", notes, err)
 		}

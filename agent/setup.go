@@ -373,7 +373,10 @@ func (w *worker) dropCheckpoints(v *view) error {
 	if err := w.agent.pendingStarts.drop(w.uid); err != nil {
 		return fmt.Errorf("remove the checkpoint of the pod's starts: %w", err)
 	}
-	if w.stored.logsOf != nil {
+	if err := w.agent.interruptions.drop(w.uid); err != nil {
+		return fmt.Errorf("remove the checkpoint of the pod's interruption: %w", err)
+	}
+	if w.stored.logsOf != nil && !w.returnsAfterShutdown() {
 		w.agent.logRemovals.add(logRemovalOf(w.stored.logsOf, time.Now().Add(w.agent.cfg.LogRetention)))
 	}
 	w.log.Info("pod removed")

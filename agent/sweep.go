@@ -188,6 +188,12 @@ func (a *Agent) removeLeftovers(ctx context.Context, left leftovers) {
 		}
 	}
 	for _, g := range left.logs {
+		if a.desired[g.UID] != nil { // it is back, or about to start: after a shutdown of the machine, for example
+			if err := a.logRemovals.files.remove(g.UID); err != nil {
+				a.log.Warn("cannot remove the checkpoint of logs that stay", "uid", g.UID, "error", err)
+			}
+			continue
+		}
 		// removeLogs checks whether the pod is back. If the clock was set back
 		// meanwhile, the minute might be hours away.
 		now := time.Now()

@@ -183,6 +183,7 @@ func (w *worker) release(ctx context.Context, v *view) error {
 	w.mu.Lock()
 	w.released = err == nil
 	w.mu.Unlock()
+	w.agent.released.Notify()
 	return err
 }
 

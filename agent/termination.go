@@ -171,6 +171,9 @@ func (a *Agent) dropStaleCheckpoints() {
 	for _, c := range a.allocated.all() {
 		a.dropIfStale(c.UID, c.Source, a.allocated.drop)
 	}
+	for _, i := range a.interruptions.all() {
+		a.dropIfStale(i.UID, i.Source, a.interruptions.drop)
+	}
 	for _, s := range a.pendingStarts.all() {
 		a.dropIfStale(s.UID, s.Source, a.pendingStarts.drop)
 	}

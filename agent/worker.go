@@ -59,6 +59,7 @@ type inbox struct {
 	deferred      bool                    // a resize waits for room
 	awaitsObjects bool                    // a change of the pod's objects wakes it
 	orphan        bool                    // its source no longer lists it
+	shutDown      bool                    // a shutdown of the machine ends it, and it starts again
 	reached       pod.Phase               // a copy of phase for other goroutines
 	// allocation has the allocated resources; only run's goroutine changes it, and
 	// may read it without the lock.

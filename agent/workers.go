@@ -11,9 +11,15 @@ import (
 // startMissing starts workers for desired pods that have none and may have one.
 func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	reserved := a.reservedNames(missing)
-	candidates := make([]plan.Candidate, len(missing))
-	for i, d := range missing {
-		candidates[i] = a.candidate(d)
+	held := a.holdsStarts()
+	candidates := make([]plan.Candidate, 0, len(missing))
+	for _, d := range missing {
+		c := a.candidate(d)
+		if held && !c.Runs {
+			a.hold(c)
+			continue
+		}
+		candidates = append(candidates, c)
 	}
 	plan.StartOrder(candidates)
 	defer func() { a.admissionDue = false }()
@@ -110,9 +116,13 @@ func (a *Agent) Surveyed() bool {
 // unwanted says why.
 func (a *Agent) startWorker(ctx context.Context, d *pod.Desired, unwanted string) {
 	w := newWorker(a, d)
-	if unwanted != "" {
+	_, interrupted := a.interruptions.get(d.UID())
+	switch {
+	case unwanted != "":
 		w.terminate(unwanted)
-	} else {
+	case interrupted && !w.completion.reached && w.mail.End == nil:
+		w.terminate(whyInterruptedByShutdown)
+	default:
 		a.metrics.starts.workerStarted(d)
 	}
 	delete(a.orphans, d.UID())
@@ -136,6 +146,7 @@ func (a *Agent) forget(w *worker) {
 	a.mu.Lock()
 	delete(a.workers, w.uid)
 	a.mu.Unlock()
+	a.released.Notify()
 	if a.deleted[w.uid] != nil {
 		a.deleted[w.uid] = nil
 	}

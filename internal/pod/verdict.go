@@ -15,6 +15,7 @@ const (
 	ReasonPreempting       = "Preempting"
 	ReasonSandboxLost      = "SandboxLost"
 	ReasonAttachLimit      = "VolumeAttachmentLimitExceeded"
+	ReasonNodeShutdown     = "Terminated"
 )
 
 // Termination is the node's decision that a pod must stop for good although its source still wants
@@ -43,7 +44,7 @@ type Eviction struct {
 // reasons for rejecting a pod.
 func IsTerminationReason(reason string) bool {
 	switch reason {
-	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost, ReasonAttachLimit:
+	case ReasonEvicted, ReasonDeadlineExceeded, ReasonPreempting, ReasonSandboxLost, ReasonAttachLimit, ReasonNodeShutdown:
 		return true
 	}
 	return false
