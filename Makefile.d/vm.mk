@@ -52,6 +52,7 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 	fi
 	@rm -f $(foreach unit,$(INSTALLED_UNITS),"$(DESTDIR)$(UNITDIR)/$(unit)") "$(DESTDIR)$(BINDIR)/podd"
 	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(DOCDIR)"
+	@rm -f "$(DESTDIR)/etc/systemd/logind.conf.d/zz-podd.conf" # podd's own, for shutdownGracePeriod
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 	@echo "podd is removed. Its configuration, manifests, images and pods' logs are left."
 	@mounted=$$(awk -v lib="$(DESTDIR)/var/lib/podd/" -v run="$(DESTDIR)/run/podd/" \

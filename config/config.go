@@ -133,6 +133,8 @@ type Config struct {
 	Reserved v1.ResourceList
 	// Eviction is what the node keeps free.
 	Eviction Eviction
+	// Shutdown is what pods have when the machine goes down.
+	Shutdown Shutdown
 	// EnforcePods says that the pods together are held to what is not reserved.
 	EnforcePods bool
 	// DefaultPodSysctls maps the normalized names of sysctls to their values for pods that do

@@ -398,7 +398,7 @@ func TestExplain(t *testing.T) {
 	if err := Explain(&out, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FIELD", "evictionHard", needsShutdown, "staticPodPath", "honoured", "20s"} {
+	for _, want := range []string{"FIELD", "evictionHard", needsResources, "staticPodPath", "honoured", "20s"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q", want)
 		}

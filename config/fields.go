@@ -37,7 +37,6 @@ type Field struct {
 // Why whole groups of fields are not honoured.
 const (
 	needsResources = "CPU, memory and topology managers and reserved cgroups are not implemented yet"
-	needsShutdown  = "graceful node shutdown is not implemented yet; systemd stops the containers"
 	noIPTables     = "kube-proxy and the CNI plugins write the rules that they need; podd writes none of these"
 )
 
@@ -177,9 +176,9 @@ var Fields = withDefaults([]Field{
 	honoured("serializeImagePulls", "serialize-image-pulls", "podd's default is false, the kubelet's true"),
 	inCluster("serverTLSBootstrap", "rotate-server-certificates", "until somebody has approved the request, port 10250 cannot be used"),
 	ignored("showHiddenMetricsForVersion", "", "podd hides no metrics"),
-	ignored("shutdownGracePeriod", "", needsShutdown),
-	ignored("shutdownGracePeriodByPodPriority", "", needsShutdown),
-	ignored("shutdownGracePeriodCriticalPods", "", needsShutdown),
+	honoured("shutdownGracePeriod", "", "without it, pods of a machine without a cluster have their own grace periods, five minutes at most"),
+	honoured("shutdownGracePeriodByPodPriority", "", ""),
+	honoured("shutdownGracePeriodCriticalPods", "", ""),
 	honoured("singleProcessOOMKill", "", "podd's default is the cgroup version's: false on v2, true on v1, as the kubelet's"),
 	honoured("staticPodPath", "pod-manifest-path", "a directory or a file"),
 	honoured("staticPodURL", "manifest-url", ""),

@@ -69,6 +69,7 @@ func TestHonouredFieldsReachConfig(t *testing.T) {
 		"tlsCipherSuites": `[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]`,
 		"eventBurst":      `7`, "eventRecordQPS": `7`, "kubeAPIBurst": `7`, "kubeAPIQPS": `7`, "nodeLeaseDurationSeconds": `7`, "nodeStatusMaxImages": `7`, "nodeStatusReportFrequency": `"7s"`, "nodeStatusUpdateFrequency": `"7s"`,
 		"rotateCertificates": `true`, "serverTLSBootstrap": `true`,
+		"shutdownGracePeriod": `7s`, "shutdownGracePeriodCriticalPods": "7s\nshutdownGracePeriod: 9s", "shutdownGracePeriodByPodPriority": `[{priority: 7, shutdownGracePeriodSeconds: 7}]`,
 		"providerID": `"x"`, "registerNode": `false`, "registerWithTaints": `[{key: a, effect: NoSchedule}]`,
 	}
 	base := head + "readOnlyPort: 10255\nstaticPodURL: http://x/\nevictionHard: {nodefs.available: 5%}\n"

@@ -157,6 +157,7 @@ func (c *Config) fillResources(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.PodPIDsLimit = max(*kc.PodPidsLimit, 0)
 	c.LimitedSwap = kc.MemorySwap.SwapBehavior == limitedSwap
 	c.fillMemoryQoS(kc)
+	c.fillShutdown(kc)
 	c.SingleProcessOOMKill = kc.SingleProcessOOMKill
 	c.MaxPods, c.PodsPerCore = int(kc.MaxPods), int(kc.PodsPerCore)
 	c.Eviction.Thresholds, _ = threshold.Parse(evictionSettings(kc)) // was checked

@@ -75,6 +75,7 @@ func (c *checker) check(kc *kubeletv1beta1.KubeletConfiguration) {
 	c.images(kc)
 	c.network(kc)
 	c.resources(kc)
+	c.shutdown(kc)
 	c.cluster(kc)
 	c.api(kc)
 	if n := *kc.OOMScoreAdj; n < -1000 || n > 1000 {

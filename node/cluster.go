@@ -361,6 +361,9 @@ func (n *runtimeParts) notReady(ctx context.Context) error {
 	if err := n.membership.podCIDR.NotReady(); err != nil {
 		why = append(why, err)
 	}
+	if err := n.shutdown.ShuttingDown(); err != nil {
+		why = append(why, err)
+	}
 	if !s.Network.OK {
 		why = append(why, fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", s.Network.Reason, s.Network.Message))
 	}

@@ -31,6 +31,7 @@ import (
 	"podd/internal/pod"
 	"podd/internal/wake"
 	"podd/node/capacity"
+	"podd/nodeshutdown"
 	"podd/objects"
 	"podd/pleg"
 	"podd/podconfig"
@@ -101,6 +102,7 @@ type Node struct {
 	agent         *agent.Agent
 	pleg          *pleg.Relister
 	server        *server.Server
+	shutdown      *nodeshutdown.Manager
 	membership    *membership // nil without a cluster
 	cluster       clusterParts
 
@@ -174,6 +176,7 @@ func New(c Config) (*Node, error) {
 	n.podConfig = podconfig.New(podconfig.Config{Sources: sources, Objects: n.objects, OnStaticPods: n.cluster.mirror, Log: n.log, Registerer: n.registry})
 	n.problems = &problems{listFuncs: []func() []pod.Problem{n.podConfig.Problems, n.objects.Problems, n.keyring.Problems, n.cluster.problems}}
 	n.newAgent(sources)
+	n.shutdown = n.newShutdown()
 	return n, n.newServer()
 }
 
@@ -210,7 +213,7 @@ func (n *Node) newAgent(sources []podconfig.Source) {
 		AwaitRuntime: n.awaitAgentParts, Logs: n.files, Status: n.status, Events: n.recorder, Objects: podObjects{n.objects, n.cluster.forgetPod},
 		Sources: names, BackOff: policy, Budget: n.budget, LogRemovalsDir: n.logRemovalsDir(),
 		CompletedDir: filepath.Join(n.cfg.RootDir, "ended"), AllocatedDir: filepath.Join(n.cfg.RootDir, "allocated"),
-		AcceptedDir: filepath.Join(n.cfg.RootDir, "accepted"), StartsDir: filepath.Join(n.cfg.RootDir, "starts"), Log: n.log, Metrics: n.registry,
+		AcceptedDir: filepath.Join(n.cfg.RootDir, "accepted"), StartsDir: filepath.Join(n.cfg.RootDir, "starts"), InterruptionsDir: filepath.Join(n.cfg.RootDir, "interrupted"), Log: n.log, Metrics: n.registry,
 	})
 	n.pleg = pleg.New(pleg.Config{Waker: n.agent, OnRecovery: n.onRuntimeRecovered, Log: n.log, Metrics: n.registry})
 }
@@ -271,12 +274,16 @@ func (n *Node) Run(ctx context.Context) error {
 	n.recordStart()
 	n.log.Info("effective configuration", configAttrs(n.cfg.Masked())...)
 	started := time.Now() // before this podd's first call
+	stop := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(stop))
+	defer cancel(nil)
 	g, ctx := errgroup.WithContext(ctx)
 	start(ctx, g, "server", n.server.Run)
 	start(ctx, g, "systemd", func(ctx context.Context) error { return n.notifier.Run(ctx, n.watchdog) })
 	start(ctx, g, "pod configuration", n.podConfig.Run)
 	start(ctx, g, "problems", n.recordProblems)
 	start(ctx, g, "events", keeper.Run)
+	start(ctx, g, "shutdown of the machine", n.shutdown.Run)
 	if n.membership != nil {
 		n.membership.identity.start(ctx, g)
 		start(ctx, g, "version of the apiserver", n.membership.version.run)
@@ -288,9 +295,8 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, g, "sync loop", func(ctx context.Context) error { return n.agent.Run(ctx, n.podConfig.Updates()) })
 	start(ctx, g, "runtime", func(ctx context.Context) error { return n.runSecondStage(ctx, g, started) })
 	n.notifier.Ready()
-	<-ctx.Done()
-	n.notifier.Stopping()
-	n.log.Info("podd is stopping: pods and runtime keep running")
+	n.awaitEnd(stop, ctx)
+	cancel(context.Cause(stop))
 	err := g.Wait()
 	if closeErr := n.conn.Close(); err == nil && !errors.Is(closeErr, context.Canceled) {
 		err = closeErr

@@ -158,6 +158,7 @@ var arrows = map[string]map[string]string{
 	"prober":                       {"internal/features": "HTTP/2 without TLS, gRPC with it", "internal/pluginconn": "waits for the connection of a gRPC probe", "internal/budget": "what early runs may cost", "internal/httpget": "the httpGet action", "internal/atomicfile": "makes the directory of last results", "internal/checkpoint": "last results, one file a pod"},
 	"hooks":                        {"internal/httpget": "the httpGet action"},
 	"status":                       {},
+	"nodeshutdown":                 {"agent/plan": "a pod's grace period", "internal/checkpoint": "when the machine last shut down", "internal/atomicfile": "logind's configuration", "internal/logonce": "why logind cannot be asked"},
 	"events":                       {"internal/checkpoint": "events for the next podd", "internal/logonce": "a disk that takes none"},
 	"server":                       {"internal/filewatch": "one watch for all who follow logs", "internal/sender": "a share of the connections for each", "internal/mask": "what the ports do not show", "podlogs": "containers' logs"},
 	"server/kubeletapi":            {"internal/atomicfile": "its own certificate", "internal/sender": "a limit of reviews for each"},
@@ -215,7 +216,7 @@ var arrows = map[string]map[string]string{
 	"node/capacity": {"config": "what is reserved", "eviction/threshold": "what the node keeps free", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "cluster/apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "plugins/csi", "plugins/devices", "plugins/devices/podresources", "plugins/dra", "plugins/registry", "events", "eviction", "eviction/threshold", "hooks", "cluster/identity", "images", "images/archive",
-		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/features", "internal/instance", "internal/pluginconn", "logrotate", "cluster/mirror", "node/bundled", "node/capacity", "cluster/nodestatus", "cluster/nodestorage", "objects", "objects/claims", "pleg",
+		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/features", "internal/instance", "internal/pluginconn", "logrotate", "cluster/mirror", "node/bundled", "node/capacity", "cluster/nodestatus", "cluster/nodestorage", "nodeshutdown", "objects", "objects/claims", "pleg",
 		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "cluster/tokens", "userns", "volumes", "volumes/quota", "volumes/usage", "server/podsapi", "internal/selinux", "cluster/podcerts",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",

@@ -12,22 +12,24 @@ type Gate string
 
 // Gates that podd's code names.
 const (
-	AtomicWriteVolumeUserFields  Gate = "AtomicWriteVolumeUserFields"
-	DRAOptionalNodeOperations    Gate = "DRAOptionalNodeOperations"
-	DefaultPodSysctls            Gate = "DefaultPodSysctls"
-	EmptyDirVolumeMode           Gate = "EmptyDirVolumeMode"
-	GRPCContainerProbeTLS        Gate = "GRPCContainerProbeTLS"
-	H2CContainerProbe            Gate = "H2CContainerProbe"
-	KubeletAllocatedPodsEndpoint Gate = "KubeletAllocatedPodsEndpoint"
-	MemoryQoS                    Gate = "MemoryQoS"
-	PodsAPI                      Gate = "PodsAPI"
-	VolumeBindMountOptions       Gate = "VolumeBindMountOptions"
+	AtomicWriteVolumeUserFields            Gate = "AtomicWriteVolumeUserFields"
+	DRAOptionalNodeOperations              Gate = "DRAOptionalNodeOperations"
+	DefaultPodSysctls                      Gate = "DefaultPodSysctls"
+	EmptyDirVolumeMode                     Gate = "EmptyDirVolumeMode"
+	GRPCContainerProbeTLS                  Gate = "GRPCContainerProbeTLS"
+	GracefulNodeShutdown                   Gate = "GracefulNodeShutdown"
+	GracefulNodeShutdownBasedOnPodPriority Gate = "GracefulNodeShutdownBasedOnPodPriority"
+	H2CContainerProbe                      Gate = "H2CContainerProbe"
+	KubeletAllocatedPodsEndpoint           Gate = "KubeletAllocatedPodsEndpoint"
+	MemoryQoS                              Gate = "MemoryQoS"
+	PodsAPI                                Gate = "PodsAPI"
+	VolumeBindMountOptions                 Gate = "VolumeBindMountOptions"
 )
 
 // had are the gates that change what podd does. Every other gate of the release makes no
 // difference: podd always has its feature, or never has it.
 var had = []Gate{
-	AtomicWriteVolumeUserFields, DRAOptionalNodeOperations, DefaultPodSysctls, EmptyDirVolumeMode, GRPCContainerProbeTLS, H2CContainerProbe,
+	AtomicWriteVolumeUserFields, DRAOptionalNodeOperations, DefaultPodSysctls, EmptyDirVolumeMode, GRPCContainerProbeTLS, GracefulNodeShutdown, GracefulNodeShutdownBasedOnPodPriority, H2CContainerProbe,
 	KubeletAllocatedPodsEndpoint, MemoryQoS, PodsAPI,
 }
 

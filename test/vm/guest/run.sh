@@ -107,6 +107,8 @@ answers() { curl -fsS -m 10 "http://$(address web):8080/" | grep -q 'It runs'; }
 # shellcheck source=/dev/null
 . /payload/life.sh
 # shellcheck source=/dev/null
+. /payload/shutdown.sh
+# shellcheck source=/dev/null
 . /payload/hugepages.sh
 # shellcheck source=/dev/null
 . /payload/clock.sh
@@ -319,12 +321,16 @@ boot_life() {
 	check killed-runtime-comes-back-and-containers-stay kill_runtime
 	check watchdog-restarts-a-podd-that-stands-still watchdog
 	check pods-end-and-wait-before-the-reboot before_reboot
+	check pods-run-again-after-a-shutdown-that-was-called-off called_off
+	check a-job-runs-before-the-reboot job_runs
 	next second
 	systemctl reboot
 }
 
 boot_second() {
 	must units-start-at-boot units_active
+	check reboot-ends-pods-in-order reboot_order
+	check reboot-runs-a-job-again-that-had-not-ended job_again
 	must reboot-brings-every-pod-back back
 	check reboot-forgets-back-off after_reboot
 	check reboot-runs-init-containers-again init_again
@@ -350,6 +356,7 @@ boot_third() {
 
 next() {
 	echo "$1" >$state/stage
+	head -c 8 /proc/sys/kernel/random/boot_id >$state/boot
 	if [ -e /srv/scratch/starts ]; then wc -l </srv/scratch/starts >$state/starts; else echo 0 >$state/starts; fi
 	sync
 	remark "reboot"
