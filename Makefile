@@ -20,8 +20,8 @@ once = CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 race = CGO_ENABLED=1 GOFLAGS="$(GOFLAGS) -trimpath"
 # need NAME: the shell functions of hack/need.sh for a recipe.
 need = go="$(GO)"; . hack/need.sh; die() { echo "make $(1): $$*" >&2; exit 1; }
-# What tests with real pods call: both packet filters' tools, ip, mount, chattr.
-need_pods = need_deb nftables nft iptables iptables-save iproute2 ip mount mount e2fsprogs chattr
+# What tests with real pods call: both packet filters' tools, ip, mount, chattr; and a D-Bus daemon.
+need_pods = need_deb nftables nft iptables iptables-save iproute2 ip mount mount e2fsprogs chattr dbus dbus-daemon
 
 .PHONY: help
 help: ## show this list

@@ -7,7 +7,7 @@
 PREFIX ?= /usr
 DESTDIR ?=
 BINDIR := $(PREFIX)/bin
-PODD_LIBDIR := $(PREFIX)/lib/podd
+PODD_LIBDIR := $(PREFIX)/libexec/podd
 DOCDIR := $(PREFIX)/share/doc/podd
 UNITDIR := /lib/systemd/system
 INSTALLED_UNITS := podd.service podd-runtime.service
@@ -20,6 +20,7 @@ install: build runtime ## install podd, its runtime and its systemd units (PREFI
 	@install -d -m 0700 "$(DESTDIR)/etc/podd/manifests" # Secrets will lie there too
 	@install -m 0755 build/podd "$(DESTDIR)$(BINDIR)/podd"
 	@install -m 0755 build/runtime/bin/* systemd/stop-pods.sh "$(DESTDIR)$(PODD_LIBDIR)/"
+	@rm -rf "$(DESTDIR)$(PREFIX)/lib/podd" # where an earlier installation had the runtime; what runs of it runs on
 	@install -d "$(DESTDIR)$(DOCDIR)/docs/adr" "$(DESTDIR)$(DOCDIR)/examples"
 	@install -m 0644 README.md CONTRIBUTING.md LICENSE "$(DESTDIR)$(DOCDIR)/"
 	@install -m 0644 docs/*.md docs/bench.svg "$(DESTDIR)$(DOCDIR)/docs/"
@@ -51,7 +52,7 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 		systemctl disable --now $(INSTALLED_UNITS); \
 	fi
 	@rm -f $(foreach unit,$(INSTALLED_UNITS),"$(DESTDIR)$(UNITDIR)/$(unit)") "$(DESTDIR)$(BINDIR)/podd"
-	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(DOCDIR)"
+	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(PREFIX)/lib/podd" "$(DESTDIR)$(DOCDIR)" # the second had the runtime before
 	@rm -f "$(DESTDIR)/etc/systemd/logind.conf.d/zz-podd.conf" # podd's own, for shutdownGracePeriod
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 	@echo "podd is removed. Its configuration, manifests, images and pods' logs are left."

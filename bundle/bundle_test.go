@@ -61,7 +61,7 @@ func TestFindSaysWhereItSearchedAndWhatToDo(t *testing.T) {
 		}
 	}
 	_, err = find("", "", "/nonexistent/bin")
-	if err != nil && !strings.Contains(err.Error(), "/nonexistent/lib/podd (does not exist)") {
+	if err != nil && !strings.Contains(err.Error(), "/nonexistent/libexec/podd (does not exist)") {
 		t.Errorf("got %q, want the folders that were looked at", err)
 	}
 }

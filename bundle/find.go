@@ -28,8 +28,8 @@ func (e *MissingError) Error() string {
 }
 
 // Find returns the folder that holds the runtime's binaries: the one named by flag (may be
-// empty), else by $PODD_RUNTIME_DIR, else the first complete one of ../lib/podd,
-// runtime/bin and /usr/lib/podd, the first two relative to this program's own folder. If a
+// empty), else by $PODD_RUNTIME_DIR, else the first complete one of ../libexec/podd,
+// runtime/bin and /usr/libexec/podd, the first two relative to this program's own folder. If a
 // folder was named, Find searches no other. The error is a *MissingError.
 func Find(flag string) (string, error) {
 	self, err := os.Executable()
@@ -43,7 +43,7 @@ func Find(flag string) (string, error) {
 }
 
 func find(flag, env, selfDir string) (string, error) {
-	dirs := []string{filepath.Join(selfDir, "../lib/podd"), filepath.Join(selfDir, "runtime/bin"), instance.PackagedRuntimeDir}
+	dirs := []string{filepath.Join(selfDir, "../libexec/podd"), filepath.Join(selfDir, "runtime/bin"), instance.PackagedRuntimeDir}
 	switch {
 	case flag != "":
 		dirs = []string{flag}

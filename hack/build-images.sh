@@ -7,7 +7,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(dirname "$here")
 out=${1:-$repo/build/images}
-work=$repo/build/images.work
+work=$out.work
 go=${GO:-go}
 
 say() { printf '%s\n' "$*" >&2; }
@@ -16,6 +16,9 @@ die() { say "make runtime: $*"; exit 1; }
 . "$here/need.sh"
 need_go
 need_deb gcc gcc libc6-dev /usr/include/stdlib.h binutils readelf
+# shellcheck source=hack/cross.sh
+. "$here/cross.sh"
+need_cross
 
 # is_static FILE: it asks for no dynamic loader.
 is_static() { [ -x "$1" ] && ! LC_ALL=C readelf -lW "$1" | grep -q INTERP; }
@@ -41,17 +44,23 @@ fetch_busybox() {
 		{ apt-get update -qq && apt-get download -qq busybox-static; }; } && dpkg-deb -x busybox-static_*.deb .) ||
 		die "apt-get download busybox-static failed"
 }
-find_busybox || { fetch_busybox && find_busybox; } || die "no static busybox in Debian's busybox-static"
+# The image of busybox has a link for each program that busybox names when it is run.
+images="pause web busybox" busybox=
+if [ "$arch" = "$("$go" env GOHOSTARCH)" ]; then
+	find_busybox || { fetch_busybox && find_busybox; } || die "no static busybox in Debian's busybox-static"
+else
+	images="pause web"
+fi
 
 stamp() {
 	{
 		"$go" env GOVERSION GOARCH
-		gcc -dumpfullversion
-		cat "$here"/images/*/*.[cg]* "$here"/mkimages/*.go "$here/build-images.sh" "$busybox"
+		"$CC" -dumpfullversion
+		cat "$here"/images/*/*.[cg]* "$here"/mkimages/*.go "$here/build-images.sh" ${busybox:+"$busybox"}
 	} | sha256sum | cut -d' ' -f1
 }
 complete() {
-	for i in pause web busybox; do [ -s "$out/$i.tar" ] || return 1; done
+	for i in $images; do [ -s "$out/$i.tar" ] || return 1; done
 	[ "$(cat "$out/.stamp" 2>/dev/null)" = "$(stamp)" ]
 }
 if [ -z "${FORCE:-}" ] && complete; then
@@ -60,11 +69,11 @@ fi
 mkdir -p "$out" "$work"
 rm -f "$out/.stamp"
 begin=$(date +%s%N)
-gcc -Os -Wall -Wextra -Werror -static -s -Wl,--build-id=none -o "$work/pause" "$here/images/pause/pause.c"
+"$CC" -Os -Wall -Wextra -Werror -static -s -Wl,--build-id=none -o "$work/pause" "$here/images/pause/pause.c"
 (cd "$repo" && CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$work/web" ./hack/images/web)
-(cd "$repo" && "$go" run ./hack/mkimages -pause "$work/pause" -web "$work/web" -busybox "$busybox" -out "$out")
+(cd "$repo" && GOARCH=$("$go" env GOHOSTARCH) CGO_ENABLED=0 "$go" run ./hack/mkimages -arch "$arch" -pause "$work/pause" -web "$work/web" -busybox "$busybox" -out "$out")
 ms=$((($(date +%s%N) - begin) / 1000000))
-for i in pause web busybox; do
+for i in $images; do
 	printf '  image localhost/podd/%-20s %6.1f MB\n' "$i:1" "$(stat -c %s "$out/$i.tar" | awk '{print $1 / 1e6}')" >&2
 done
 printf '  images built into %s in %d.%d s\n' "$out" $((ms / 1000)) $((ms % 1000 / 100)) >&2

@@ -7,6 +7,9 @@
 # The same sources, Go version and libseccomp give the same bytes: -trimpath,
 # no VCS stamp, no build ID. Upstream's version variables are set from go.mod,
 # because "go build" does not stamp them for a dependency's main package.
+#
+# GOARCH=arm64 builds for that processor on another one: runc with Debian's cross
+# compiler and with the libseccomp of Debian's arm64.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,13 +25,16 @@ die() { say "make runtime: $*"; exit 1; }
 . "$here/need.sh"
 need_go
 
+# shellcheck source=hack/cross.sh
+. "$here/cross.sh"
+
 # What decides the result. libseccomp and gcc matter for runc alone, and dpkg
 # answers for them in milliseconds; a machine without dpkg uses their versions.
 stamp() {
 	{
 		"$go" env GOVERSION GOARCH
 		cat "$repo/runtime/go.mod" "$repo/runtime/go.sum" "$repo"/runtime/*/*.go "$here/build-runtime.sh"
-		cat /var/lib/dpkg/info/libseccomp-dev*.md5sums 2>/dev/null || true
+		cat /var/lib/dpkg/info/libseccomp-dev*.md5sums "$cross"/*.sum 2>/dev/null || true
 	} | sha256sum | cut -d' ' -f1
 }
 binaries="containerd containerd-shim-runc-v2 ctr crictl runc bridge host-local loopback portmap firewall bandwidth"
@@ -42,6 +48,7 @@ if [ -z "${FORCE:-}" ] && complete; then
 fi
 
 need_deb gcc gcc libc6-dev /usr/include/stdlib.h pkg-config pkg-config libseccomp-dev /usr/include/seccomp.h
+need_cross
 mkdir -p "$out"
 rm -f "$out/.stamp"
 

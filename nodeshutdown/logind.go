@@ -24,9 +24,9 @@ const (
 )
 
 const (
-	// overrideDir has what overrides logind's configuration. The last name of all counts: Debian's
+	// logindConfDir has what overrides logind's configuration. The last name of all counts: Debian's
 	// unattended-upgrades brings unattended-upgrades-logind-maxdelay.conf.
-	overrideDir, overrideFile = "/etc/systemd/logind.conf.d", "zz-podd.conf"
+	logindConfDir, overrideFile = "/etc/systemd/logind.conf.d", "zz-podd.conf"
 	// reloadTime is how long logind may take to read its configuration again.
 	reloadTime = 5 * time.Second
 )
@@ -75,10 +75,11 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	match := []dbus.MatchOption{dbus.WithMatchInterface(logindInterface), dbus.WithMatchMember(prepareSignal), dbus.WithMatchObjectPath(logindPath)}
+	match := []dbus.MatchOption{dbus.WithMatchSender(logind), dbus.WithMatchInterface(logindInterface), dbus.WithMatchMember(prepareSignal), dbus.WithMatchObjectPath(logindPath)}
 	if err := bus.AddMatchSignalContext(ctx, match...); err != nil {
 		return fmt.Errorf("watch logind: %w", err)
 	}
+	sender := logindName{bus: bus}
 	signals := make(chan *dbus.Signal, 16)
 	bus.Signal(signals)
 	m.log.Info("holding logind's delay inhibitor: pods get their time when the machine shuts down", "within", total(m.config.Periods))
@@ -92,7 +93,7 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 			}
 			down, known := goesDown(s)
 			switch {
-			case !known:
+			case !known || !sender.is(ctx, s.Sender):
 			case down:
 				m.config.RecordEvent(v1.EventTypeNormal, eventShutdown, "Shutdown manager detected shutdown event")
 				held := lock
@@ -110,6 +111,26 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// logindName knows which connection to the bus is logind's. The match rule does not decide that:
+// any user may send a signal like logind's to podd's own connection.
+type logindName struct {
+	bus   *dbus.Conn
+	owner string
+	asked time.Time
+}
+
+// is says whether a sender is logind. It asks the bus again, at most once a second, if the sender
+// is not who logind was: logind may have been restarted.
+func (l *logindName) is(ctx context.Context, sender string) bool {
+	if l.owner != sender && time.Since(l.asked) > time.Second {
+		l.asked = time.Now()
+		if err := l.bus.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetNameOwner", 0, logind).Store(&l.owner); err != nil {
+			l.owner = ""
+		}
+	}
+	return sender != "" && l.owner == sender
 }
 
 // eventShutdown is the reason of the kubelet's events.
@@ -141,7 +162,7 @@ func (m *Manager) ensureDelay(ctx context.Context, bus *dbus.Conn) error {
 	if err != nil || has >= want {
 		return err
 	}
-	if err := overrideDelay(overrideDir, want); err != nil {
+	if err := overrideDelay(m.overrideDir, want); err != nil {
 		return fmt.Errorf("unable to override inhibit delay by shutdown manager: %w", err)
 	}
 	reload := bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").CallWithContext(ctx, "org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "all", int32(1))
@@ -155,7 +176,7 @@ func (m *Manager) ensureDelay(ctx context.Context, bus *dbus.Conn) error {
 		}
 	}
 	return fmt.Errorf("node shutdown manager was timed out waiting for logind InhibitDelayMaxSec to update to %v (ShutdownGracePeriod), current value is %v: a file in %s whose name comes after %s, or logind.conf of this machine, says otherwise",
-		want, has, overrideDir, overrideFile)
+		want, has, m.overrideDir, overrideFile)
 }
 
 // inhibitDelay returns for how long logind waits for those who hold an inhibitor.

@@ -65,6 +65,9 @@ type Manager struct {
 	state   checkpoint.File[state]
 	metrics metrics
 
+	// overrideDir is where logind's configuration is overridden.
+	overrideDir string
+
 	mu      sync.Mutex
 	current *shutdown // nil for none
 }
@@ -90,7 +93,7 @@ const (
 // New returns a Manager.
 func New(c Config) *Manager {
 	c.Periods = sorted(c.Periods)
-	m := &Manager{config: c, log: c.Log, metrics: newMetrics(c.Metrics)}
+	m := &Manager{config: c, log: c.Log, metrics: newMetrics(c.Metrics), overrideDir: logindConfDir}
 	m.state = checkpoint.File[state]{Path: c.StateFile, Format: checkpoint.Format{MaxBytes: 4 << 10}}
 	last, err := m.state.Read()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,7 +5,7 @@
 # manifest names. Used by `make uninstall`, under systemd only.
 set -u
 podd=${1:-/usr/bin/podd}
-lib=${2:-/usr/lib/podd}
+lib=${2:-/usr/libexec/podd}
 config=${3:-/etc/podd/config.yaml}
 
 # pods prints the sandboxes that there are; it fails where that cannot be known.

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sort"
 	"time"
 
@@ -104,7 +103,7 @@ func (i *image) build() (v1.Image, error) {
 		return nil, err
 	}
 	cf = cf.DeepCopy()
-	cf.OS, cf.Architecture, cf.Created, cf.Config = "linux", runtime.GOARCH, v1.Time{Time: epoch}, i.config
+	cf.OS, cf.Architecture, cf.Created, cf.Config = "linux", architecture, v1.Time{Time: epoch}, i.config
 	return mutate.ConfigFile(img, cf)
 }
 
@@ -140,7 +139,7 @@ func writeArchive(path string, images []named) error {
 				MediaType: types.OCIManifestSchema1,
 				Size:      int64(len(blobs[manifest])),
 				Digest:    v1.Hash{Algorithm: "sha256", Hex: manifest},
-				Platform:  &v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
+				Platform:  &v1.Platform{OS: "linux", Architecture: architecture},
 				Annotations: map[string]string{
 					"io.containerd.image.name":          name,
 					"org.opencontainers.image.ref.name": name,

@@ -10,12 +10,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 )
+
+// architecture is that of the images.
+var architecture string
 
 func run() error {
 	pause := flag.String("pause", "", "static pause binary")
 	web := flag.String("web", "", "static web binary")
-	busybox := flag.String("busybox", "", "static busybox binary")
+	busybox := flag.String("busybox", "", "static busybox binary of this processor; none for no image of it")
+	flag.StringVar(&architecture, "arch", runtime.GOARCH, "processor of the binaries, in Go's words")
 	out := flag.String("out", "build/images", "directory for the archives, or the file of those of upstream's tests")
 	var suite suiteFiles
 	flag.StringVar(&suite.base, "suite-base", "", "tar of a small Debian: makes the images of upstream's tests instead")
@@ -40,8 +45,8 @@ func run() error {
 		}
 		return writeArchive(*out, images)
 	}
-	if *pause == "" || *web == "" || *busybox == "" {
-		return errors.New("-pause, -web and -busybox are all needed")
+	if *pause == "" || *web == "" {
+		return errors.New("-pause and -web are both needed")
 	}
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		return err
@@ -53,6 +58,9 @@ func run() error {
 		{"pause", func() (*image, error) { return pauseImage(*pause) }},
 		{"web", func() (*image, error) { return webImage(*web) }},
 		{"busybox", func() (*image, error) { return busyboxImage(*busybox) }},
+	}
+	if *busybox == "" {
+		images = images[:2]
 	}
 	for _, i := range images {
 		img, err := i.image()

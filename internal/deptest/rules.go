@@ -158,7 +158,7 @@ var arrows = map[string]map[string]string{
 	"prober":                       {"internal/features": "HTTP/2 without TLS, gRPC with it", "internal/pluginconn": "waits for the connection of a gRPC probe", "internal/budget": "what early runs may cost", "internal/httpget": "the httpGet action", "internal/atomicfile": "makes the directory of last results", "internal/checkpoint": "last results, one file a pod"},
 	"hooks":                        {"internal/httpget": "the httpGet action"},
 	"status":                       {},
-	"nodeshutdown":                 {"agent/plan": "a pod's grace period", "internal/checkpoint": "when the machine last shut down", "internal/atomicfile": "logind's configuration", "internal/logonce": "why logind cannot be asked"},
+	"nodeshutdown":                 {"agent/plan": "a pod's grace period", "internal/checkpoint": "when the machine last shut down", "internal/atomicfile": "logind's configuration", "internal/logonce": "why logind cannot be asked", "internal/child": "the bus of its tests"},
 	"events":                       {"internal/checkpoint": "events for the next podd", "internal/logonce": "a disk that takes none"},
 	"server":                       {"internal/filewatch": "one watch for all who follow logs", "internal/sender": "a share of the connections for each", "internal/mask": "what the ports do not show", "podlogs": "containers' logs"},
 	"server/kubeletapi":            {"internal/atomicfile": "its own certificate", "internal/sender": "a limit of reviews for each"},

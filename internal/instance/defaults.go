@@ -18,6 +18,6 @@ const (
 
 	// PackagedRuntimeDir and PackagedImagesDir are where a package installs the
 	// runtime's binaries and podd's image archives.
-	PackagedRuntimeDir = "/usr/lib/podd"
+	PackagedRuntimeDir = "/usr/libexec/podd"
 	PackagedImagesDir  = PackagedRuntimeDir + "/images"
 )

@@ -3,13 +3,13 @@
 # first serial port: one line a check, "ok NAME text" or "not ok NAME text", and
 # "done" at the very end. vm_test.go knows all names.
 set -u
-export PATH=/usr/lib/podd:/usr/sbin:/usr/bin:/sbin:/bin
+export PATH=/usr/libexec/podd:/usr/sbin:/usr/bin:/sbin:/bin
 state=/var/lib/podd-vm-test
 manifests=/etc/podd/manifests
 socket=unix:///run/podd/containerd.sock
 mkdir -p $state
 
-crictl() { /usr/lib/podd/crictl --config=/dev/null --runtime-endpoint $socket --image-endpoint $socket --timeout $((60 * ${slow:-1}))s "$@"; }
+crictl() { /usr/libexec/podd/crictl --config=/dev/null --runtime-endpoint $socket --image-endpoint $socket --timeout $((60 * ${slow:-1}))s "$@"; }
 remark() { echo "# $*"; }
 
 # uptime has $up be the seconds since the boot, which go on where the clock is set, and
@@ -132,7 +132,7 @@ make_in_tree() { make -C $state/src -s -o build -o runtime "$@"; }
 
 install_podd() {
 	cp -a /payload/src $state/ && make_in_tree install || return 1
-	for f in /usr/bin/podd /usr/lib/podd/containerd /usr/lib/podd/runc /lib/systemd/system/podd.service \
+	for f in /usr/bin/podd /usr/libexec/podd/containerd /usr/libexec/podd/runc /lib/systemd/system/podd.service \
 		/lib/systemd/system/podd-runtime.service /etc/podd/config.yaml $manifests /var/lib/podd/images/pause.tar; do
 		[ -e $f ] || { echo "no $f"; return 1; }
 	done
