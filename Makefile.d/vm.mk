@@ -15,18 +15,30 @@ INSTALLED_UNITS := podd.service podd-runtime.service
 .PHONY: install
 install: build runtime ## install podd, its runtime and its systemd units (PREFIX=/usr, DESTDIR=)
 	@[ -n "$(DESTDIR)" ] || { $(call need,install); need_deb nftables nft iproute2 ip mount mount; }
+	@$(MAKE) -s install-files
+	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
+		systemctl daemon-reload && \
+		echo "installed; start it now and at every boot with: systemctl enable --now podd-runtime podd"; \
+	fi
+
+# What is installed: podd, its runtime and its images may be those of another processor.
+PODD ?= build/podd
+RUNTIME ?= build/runtime/bin
+IMAGES_BUILT ?= build/images
+.PHONY: install-files
+install-files:
 	@install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(UNITDIR)" \
 		"$(DESTDIR)/etc/podd" "$(DESTDIR)/var/lib/podd" "$(DESTDIR)/var/lib/podd/images"
 	@install -d -m 0700 "$(DESTDIR)/etc/podd/manifests" # Secrets will lie there too
-	@install -m 0755 build/podd "$(DESTDIR)$(BINDIR)/podd"
-	@install -m 0755 build/runtime/bin/* systemd/stop-pods.sh "$(DESTDIR)$(PODD_LIBDIR)/"
+	@install -m 0755 $(PODD) "$(DESTDIR)$(BINDIR)/podd"
+	@install -m 0755 $(RUNTIME)/* systemd/stop-pods.sh "$(DESTDIR)$(PODD_LIBDIR)/"
 	@rm -rf "$(DESTDIR)$(PREFIX)/lib/podd" # where an earlier installation had the runtime; what runs of it runs on
 	@install -d "$(DESTDIR)$(DOCDIR)/docs/adr" "$(DESTDIR)$(DOCDIR)/examples"
 	@install -m 0644 README.md CONTRIBUTING.md LICENSE "$(DESTDIR)$(DOCDIR)/"
 	@install -m 0644 docs/*.md docs/bench.svg "$(DESTDIR)$(DOCDIR)/docs/"
 	@install -m 0644 docs/adr/*.md "$(DESTDIR)$(DOCDIR)/docs/adr/"
 	@install -m 0644 examples/*.yaml examples/README.md "$(DESTDIR)$(DOCDIR)/examples/"
-	@install -m 0644 build/images/pause.tar build/images/web.tar "$(DESTDIR)/var/lib/podd/images/"
+	@install -m 0644 $(IMAGES_BUILT)/pause.tar $(IMAGES_BUILT)/web.tar "$(DESTDIR)/var/lib/podd/images/"
 	@for unit in $(INSTALLED_UNITS); do \
 		sed 's|/usr/bin/podd|$(BINDIR)/podd|; s|/usr/share/doc|$(PREFIX)/share/doc|' "systemd/units/$$unit" \
 			>"$(DESTDIR)$(UNITDIR)/$$unit" || exit 1; \
@@ -39,10 +51,6 @@ install: build runtime ## install podd, its runtime and its systemd units (PREFI
 		{ cat config/standalone.yaml; \
 		  printf '\n%s\n%s\n' '# podd-runtime.service' 'containerRuntimeEndpoint: unix:///run/podd/containerd.sock'; \
 		} >"$(DESTDIR)/etc/podd/config.yaml"; \
-	fi
-	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
-		systemctl daemon-reload && \
-		echo "installed; start it now and at every boot with: systemctl enable --now podd-runtime podd"; \
 	fi
 
 .PHONY: uninstall

@@ -15,6 +15,8 @@ type mail struct {
 	plan.Termination
 	// retry requests, once, a reset of the pod's back-off.
 	retry bool
+	// shutDownWithin requests, once, the pod's end for a shutdown of the machine; nil for none.
+	shutDownWithin *time.Duration
 	// objectsChanged reports, once, that one of the pod's objects came, changed or went.
 	objectsChanged bool
 	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver,
@@ -182,5 +184,6 @@ func (w *worker) takeMail(now time.Time) mail {
 	}
 	in := w.mail
 	w.mail.retry, w.mail.objectsChanged, w.mail.resourcesFreed, w.mail.completedElsewhere = false, false, "", false
+	w.mail.shutDownWithin = nil
 	return in
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -53,8 +54,9 @@ func (a *Agent) hold(c plan.Candidate) {
 // ShutDown ends a pod because the machine shuts down, within the grace period or its own, if that
 // is shorter. A pod of an apiserver becomes Failed. Any other ends as if its source had removed it,
 // keeps its logs and restart counts, and starts again when nothing holds starts: after the boot,
-// or after a shutdown that was called off. A pod that has completed stays as it is. ShutDown does
-// not block, and Released says when the pod has ended. Any goroutine may call it.
+// or after a shutdown that was called off. A pod that has completed stays as it is, also if podd has
+// not yet seen that. ShutDown does not block, and Released says when the pod has ended. Any
+// goroutine may call it.
 func (a *Agent) ShutDown(uid pod.UID, within time.Duration) {
 	a.mu.Lock()
 	w := a.workers[uid]
@@ -62,20 +64,39 @@ func (a *Agent) ShutDown(uid pod.UID, within time.Duration) {
 	if w == nil {
 		return
 	}
-	p := w.countedPod()
-	if p == nil {
-		return
-	}
-	grace := min(plan.GracePeriod(p), within)
-	if d := w.desired(); plan.ReplacedByController(d) {
-		w.applyEnd(nodeShutdownEnd(grace))
-		return
-	}
-	w.saveInterruption(p)
 	w.mu.Lock()
-	w.shutDown = true
-	w.mu.Unlock()
-	w.terminateWithin(grace, whyShutdown)
+	defer w.mu.Unlock()
+	w.mail.shutDownWithin = &within
+	if w.interrupt != nil {
+		w.interrupt(errTerminating) // the next sync decides
+	}
+	w.wakeUrgentLocked()
+}
+
+// beginShutdown ends the pod if that was requested and the sync has not found that it ends already.
+// It reports whether this sync is over.
+func (w *worker) beginShutdown(v *view) bool {
+	within := v.in.shutDownWithin
+	if within == nil || v.in.Kill != nil || v.step.Completed {
+		return false
+	}
+	grace := min(plan.GracePeriod(v.granted.Pod), *within)
+	switch end := cmp.Or(v.in.End, v.step.End); {
+	case end != nil:
+		w.applyEnd(pod.Termination{Reason: end.Reason, Grace: &grace}) // sooner, for its own reason
+		return false
+	case plan.ReplacedByController(v.in.desired):
+		w.applyEnd(nodeShutdownEnd(grace))
+	default:
+		if err := w.agent.interruptions.save(interruption{UID: w.uid, Source: v.in.desired.Source}); err != nil {
+			w.log.Warn("cannot save that the shutdown of the machine ends this pod: if the machine loses power now, the pod may count as completed", "error", err)
+		}
+		w.mu.Lock()
+		w.shutDown = true
+		w.mu.Unlock()
+		w.terminateWithin(grace, whyShutdown)
+	}
+	return true
 }
 
 // returnsAfterShutdown says that a shutdown of the machine ends the pod. Its logs are still its
@@ -97,7 +118,7 @@ func nodeShutdownEnd(grace time.Duration) pod.Termination {
 	}
 }
 
-// interruption is the checkpoint of a pod that the node's shutdown ends and that would otherwise
+// interruption is the checkpoint of a pod that the node's shutdown ends and that could otherwise
 // count as completed if the machine lost power before all of it was removed: its containers may
 // have exited by then, and none of them would be started again.
 type interruption struct {
@@ -105,18 +126,12 @@ type interruption struct {
 	Source pod.Source `json:"source,omitempty"`
 }
 
+// newInterruptions stores interruptions in a directory, durably: the runtime's record of an exit is
+// durable, too.
 func newInterruptions(dir string) *checkpoints[interruption] {
-	return newCheckpoints(newCheckpointFiles(dir, "which pods a shutdown of the machine was ending", func(i *interruption) pod.UID { return i.UID }, nil))
-}
-
-// saveInterruption checkpoints that the pod has not completed, whatever its containers will say.
-func (w *worker) saveInterruption(p *v1.Pod) {
-	if p.Spec.RestartPolicy == v1.RestartPolicyAlways {
-		return
-	}
-	if err := w.agent.interruptions.save(interruption{UID: w.uid, Source: w.desired().Source}); err != nil {
-		w.log.Warn("cannot save that the shutdown of the machine ends this pod: if the machine loses power now, the pod may count as completed", "error", err)
-	}
+	files := newCheckpointFiles(dir, "which pods a shutdown of the machine was ending", func(i *interruption) pod.UID { return i.UID }, nil)
+	files.dir.Durable = true
+	return newCheckpoints(files)
 }
 
 // ReleasedChanges returns a channel that receives when a pod may have been released, and a

@@ -33,6 +33,9 @@ func (w *worker) sync(ctx context.Context) (wakeAt time.Time, again bool) {
 	}
 	w.agent.cfg.Logs.Link(seen)
 	v := w.decide(in, seen, began)
+	if w.beginShutdown(v) {
+		return time.Time{}, true
+	}
 	w.saveAccepted(v)
 	w.adoptCgroup(ctx, v)
 	w.followVolumes(v)

@@ -11,20 +11,18 @@ import (
 // startMissing starts workers for desired pods that have none and may have one.
 func (a *Agent) startMissing(ctx context.Context, missing []*pod.Desired) {
 	reserved := a.reservedNames(missing)
-	held := a.holdsStarts()
-	candidates := make([]plan.Candidate, 0, len(missing))
-	for _, d := range missing {
-		c := a.candidate(d)
-		if held && !c.Runs {
-			a.hold(c)
-			continue
-		}
-		candidates = append(candidates, c)
+	candidates := make([]plan.Candidate, len(missing))
+	for i, d := range missing {
+		candidates[i] = a.candidate(d)
 	}
 	plan.StartOrder(candidates)
 	defer func() { a.admissionDue = false }()
 	for _, c := range candidates {
 		if reserved[c.Desired.Name()] {
+			continue
+		}
+		if !c.Runs && a.holdsStarts() {
+			a.hold(c)
 			continue
 		}
 		reserved[c.Desired.Name()] = true

@@ -112,8 +112,8 @@ func decodeEvents(content []byte) (saved []savedEvent, damaged int) {
 
 func eventID(e *v1.Event) string { return e.Namespace + "/" + e.Name }
 
-// Run writes events until ctx ends, a batch at a time. It then writes what is left, and returns
-// ctx's error.
+// Run writes events until ctx ends, a batch at a time, and returns ctx's error. Close writes what is
+// left then.
 func (k *Keeper) Run(ctx context.Context) error {
 	changes, stop := k.recorder.Watch()
 	defer stop()
@@ -132,8 +132,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			_, err := k.save(true)
-			return errors.Join(ctx.Err(), err)
+			return ctx.Err()
 		case <-later:
 		case <-next:
 			select { // until there are more
@@ -144,29 +143,30 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
+// Close writes what is left, once nothing records events any more.
+func (k *Keeper) Close() {
+	if _, err := k.save(true); k.failure.IsNew(err) {
+		k.log.Warn("cannot write the last events to disk", "file", k.file.Path, "error", err)
+	}
+}
+
 // save writes new events, and repeated ones whose turn it is, or all of them. waiting says that
 // repeats are left.
 func (k *Keeper) save(all bool) (waiting bool, err error) {
 	now := time.Now()
 	entries := k.recorder.entries()
-	var batch bytes.Buffer
-	current, fresh := make(map[string]bool, len(entries)), map[string]writtenEvent{}
+	current, fresh := make(map[string]bool, len(entries)), []*entry{}
 	for i := range entries {
 		e := &entries[i]
 		id := eventID(e.event)
 		current[id] = true
-		last := k.written[id]
-		if last.event == e.event {
-			continue
-		}
-		if last.event != nil && now.Sub(last.at) < repeatPeriod && !all {
+		switch last := k.written[id]; {
+		case last.event == e.event:
+		case last.event != nil && now.Sub(last.at) < repeatPeriod && !all:
 			waiting = true
-			continue
+		default:
+			fresh = append(fresh, e)
 		}
-		if err := encodeEvent(&batch, e); err != nil {
-			return false, err
-		}
-		fresh[id] = writtenEvent{e.event, now}
 	}
 	for id := range k.written {
 		if !current[id] {
@@ -176,19 +176,31 @@ func (k *Keeper) save(all bool) (waiting bool, err error) {
 	if len(fresh) == 0 {
 		return waiting, nil
 	}
-	if k.size < 0 || k.size+int64(batch.Len()) > maxFile {
-		err = k.rewrite(entries)
-	} else {
-		err = k.append(batch.Bytes())
-	}
-	if err != nil {
+	if err := k.write(fresh, entries); err != nil {
 		k.size = -1 // the file may end in half a line
 		return waiting, err
 	}
-	for id, w := range fresh {
-		k.written[id] = w
+	for _, e := range fresh {
+		k.written[eventID(e.event)] = writtenEvent{e.event, now}
 	}
 	return waiting, nil
+}
+
+// write appends the fresh ones of the entries, or writes the file anew if it would grow too large.
+func (k *Keeper) write(fresh []*entry, entries []entry) error {
+	var batch bytes.Buffer
+	for _, e := range fresh {
+		if k.size < 0 || k.size+int64(batch.Len()) > maxFile {
+			break
+		}
+		if err := encodeEvent(&batch, e); err != nil {
+			return err
+		}
+	}
+	if k.size < 0 || k.size+int64(batch.Len()) > maxFile {
+		return k.rewrite(entries)
+	}
+	return k.append(batch.Bytes())
 }
 
 func encodeEvent(to *bytes.Buffer, e *entry) error {

@@ -30,6 +30,7 @@ func keep(t *testing.T, path string, record func(r *Recorder)) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+	k.Close()
 }
 
 // kept returns "pod reason message count" of each event that the next podd has.
@@ -65,6 +66,25 @@ func TestEventsAreThereAfterARestart(t *testing.T) {
 		}
 		if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
 			t.Errorf("got mode %v, %v; want it for root only", st.Mode(), err)
+		}
+	})
+}
+
+// What happens while podd's parts end is there, too.
+func TestTheLastEventsOfAPoddAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "events.jsonl")
+		r := New(Config{})
+		k := NewKeeper(r, path, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := k.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		r.Event(aPod("a"), v1.EventTypeNormal, "Killing", "the last word")
+		k.Close()
+		if got := kept(t, path); !slices.Equal(got, []string{`a Killing "the last word" 1`}) {
+			t.Errorf("got %q", got)
 		}
 	})
 }

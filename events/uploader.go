@@ -78,7 +78,9 @@ func NewUploader(c UploaderConfig) *Uploader {
 		c.Node = func() *v1.Node { return nil }
 	}
 	sent := map[string]*v1.Event{}
-	for _, e := range c.Recorder.restoredEvents() { // the podd before has sent them, or had a minute for it
+	// The podd before has sent these. What it could not send, since the apiserver was away, is not
+	// sent: it is old by now, and would come with each start.
+	for _, e := range c.Recorder.restoredEvents() {
 		sent[eventID(e)] = e
 	}
 	return &Uploader{node: c.Node, recorder: c.Recorder, client: c.Client, limit: rate.NewLimiter(limit, max(c.Burst, 1)), rush: c.Rush, log: c.Log, sent: sent}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -46,7 +47,8 @@ type membership struct {
 	certificates *podcerts.Manager
 	services     *podenv.Services
 	mirrors      *mirror.Manager
-	registrar    *nodestatus.Registrar // built once the runtime has responded
+	registrar    *nodestatus.Registrar                // built once the runtime has responded
+	built        atomic.Pointer[nodestatus.Registrar] // the same, for those who may ask before
 	attached     *nodestorage.Attachments
 	lease        *nodestatus.Lease
 	drivers      *nodestorage.CSINodeUpdater // built once the runtime has responded
@@ -202,8 +204,8 @@ func (m *membership) podGone(last *v1.Pod) {
 // nodeStatusChanged makes the registrar write the Node's status. Before the registrar is built
 // it does nothing: the first status will include the change.
 func (m *membership) nodeStatusChanged() {
-	if m.registrar != nil {
-		m.registrar.Wake()
+	if registrar := m.built.Load(); registrar != nil {
+		registrar.Wake()
 	}
 }
 
@@ -237,6 +239,7 @@ func (m *membership) build(p *runtimeParts) {
 		}, RecordEvent: p.recorder.NodeEvent, OnNodeUpdate: func(of *v1.Node) { m.attached.ObserveNode(of); m.podCIDR.ObserveNode(of); p.followNodeAddresses(of) }, Register: p.cfg.RegisterNode, ResetExtendedResources: p.devices.ShouldResetExtendedResourceCapacity(),
 		UpdateFrequency: p.cfg.StatusUpdateFrequency, ReportFrequency: p.cfg.StatusReportFrequency, Started: p.started, Log: p.log, Metrics: p.registry,
 	})
+	m.built.Store(m.registrar)
 	m.drivers = nodestorage.NewCSINodeUpdater(nodestorage.CSINodeConfig{Client: m.client, Node: p.cfg.NodeName, Registered: p.csi.Registered, RefreshAttachLimit: p.csi.RefreshAttachLimit, Log: p.log})
 }
 

@@ -298,6 +298,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.awaitEnd(stop, ctx)
 	cancel(context.Cause(stop))
 	err := g.Wait()
+	keeper.Close()
 	if closeErr := n.conn.Close(); err == nil && !errors.Is(closeErr, context.Canceled) {
 		err = closeErr
 	}

@@ -27,7 +27,7 @@ func (n *Node) awaitEnd(ctx, parts context.Context) {
 	select {
 	case <-ctx.Done():
 		n.notifier.Stopping()
-		n.shutdown.OnStop()
+		n.shutdown.OnStop(parts)
 	case <-parts.Done():
 		n.notifier.Stopping()
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -67,22 +69,26 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 		return fmt.Errorf("connect to D-Bus: %w", err)
 	}
 	defer bus.Close()
-	if err := m.ensureDelay(ctx, bus); err != nil {
+	// The signals come first: one that was sent between two questions would be lost.
+	signals := make(chan *dbus.Signal, 16)
+	bus.Signal(signals)
+	match := []dbus.MatchOption{dbus.WithMatchSender(logind), dbus.WithMatchInterface(logindInterface), dbus.WithMatchMember(prepareSignal), dbus.WithMatchObjectPath(logindPath)}
+	if err := bus.AddMatchSignalContext(ctx, match...); err != nil {
+		return fmt.Errorf("watch logind: %w", err)
+	}
+	if err := m.catchUp(bus); err != nil {
 		return err
+	}
+	if err := m.ensureDelay(ctx, bus); m.delayFailure.IsNew(err) {
+		m.log.Error("logind gives pods less time than they are configured to have: the rest of it comes when systemd stops podd", "error", err)
 	}
 	lock, err := inhibit(ctx, bus)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	match := []dbus.MatchOption{dbus.WithMatchSender(logind), dbus.WithMatchInterface(logindInterface), dbus.WithMatchMember(prepareSignal), dbus.WithMatchObjectPath(logindPath)}
-	if err := bus.AddMatchSignalContext(ctx, match...); err != nil {
-		return fmt.Errorf("watch logind: %w", err)
-	}
-	sender := logindName{bus: bus}
-	signals := make(chan *dbus.Signal, 16)
-	bus.Signal(signals)
 	m.log.Info("holding logind's delay inhibitor: pods get their time when the machine shuts down", "within", total(m.config.Periods))
+	sender := logindName{bus: bus}
 	for {
 		select {
 		case <-ctx.Done():
@@ -105,6 +111,7 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 			default:
 				m.config.RecordEvent(v1.EventTypeNormal, eventShutdown, "Shutdown manager detected shutdown cancellation")
 				m.callOff()
+				_ = lock.Close()
 				if lock, err = inhibit(ctx, bus); err != nil {
 					return err
 				}
@@ -113,19 +120,31 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 	}
 }
 
+// catchUp begins or calls off a shutdown of which podd has missed the signal.
+func (m *Manager) catchUp(bus *dbus.Conn) error {
+	v, err := bus.Object(logind, logindPath).GetProperty(logindInterface + ".PreparingForShutdown")
+	if err != nil {
+		return fmt.Errorf("ask logind for PreparingForShutdown: %w", err)
+	}
+	if down, _ := v.Value().(bool); down {
+		m.begin()
+	} else {
+		m.callOff()
+	}
+	return nil
+}
+
 // logindName knows which connection to the bus is logind's. The match rule does not decide that:
 // any user may send a signal like logind's to podd's own connection.
 type logindName struct {
 	bus   *dbus.Conn
 	owner string
-	asked time.Time
 }
 
-// is says whether a sender is logind. It asks the bus again, at most once a second, if the sender
-// is not who logind was: logind may have been restarted.
+// is says whether a sender is logind. It asks the bus, which answers at once, unless the sender is
+// who logind was.
 func (l *logindName) is(ctx context.Context, sender string) bool {
-	if l.owner != sender && time.Since(l.asked) > time.Second {
-		l.asked = time.Now()
+	if l.owner != sender {
 		if err := l.bus.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetNameOwner", 0, logind).Store(&l.owner); err != nil {
 			l.owner = ""
 		}
@@ -155,12 +174,15 @@ func inhibit(ctx context.Context, bus *dbus.Conn) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "inhibitor"), nil
 }
 
-// ensureDelay makes logind wait for as long as the periods take, if it waits for less.
+// ensureDelay makes logind wait for as long as the periods are, if it waits for less.
 func (m *Manager) ensureDelay(ctx context.Context, bus *dbus.Conn) error {
 	want := total(m.config.Periods)
 	has, err := inhibitDelay(bus)
 	if err != nil || has >= want {
 		return err
+	}
+	if text, err := os.ReadFile(filepath.Join(m.overrideDir, overrideFile)); err == nil && string(text) == overrideText(want) {
+		return tooShort(m.overrideDir, want, has) // podd has said so before
 	}
 	if err := overrideDelay(m.overrideDir, want); err != nil {
 		return fmt.Errorf("unable to override inhibit delay by shutdown manager: %w", err)
@@ -175,8 +197,13 @@ func (m *Manager) ensureDelay(ctx context.Context, bus *dbus.Conn) error {
 			return err
 		}
 	}
-	return fmt.Errorf("node shutdown manager was timed out waiting for logind InhibitDelayMaxSec to update to %v (ShutdownGracePeriod), current value is %v: a file in %s whose name comes after %s, or logind.conf of this machine, says otherwise",
-		want, has, m.overrideDir, overrideFile)
+	return tooShort(m.overrideDir, want, has)
+}
+
+// tooShort is the kubelet's error, with what to do.
+func tooShort(dir string, want, has time.Duration) error {
+	return fmt.Errorf("node shutdown manager was timed out waiting for logind InhibitDelayMaxSec to update to %v (ShutdownGracePeriod), current value is %v: find what sets it with systemd-analyze cat-config systemd/logind.conf; podd's file is %s",
+		want, has, filepath.Join(dir, overrideFile))
 }
 
 // inhibitDelay returns for how long logind waits for those who hold an inhibitor.
@@ -189,6 +216,9 @@ func inhibitDelay(bus *dbus.Conn) (time.Duration, error) {
 	if !ok {
 		return 0, errors.New("logind's InhibitDelayMaxUSec is not a number")
 	}
+	if delay > math.MaxInt64/uint64(time.Microsecond) { // infinity
+		return math.MaxInt64, nil
+	}
 	return time.Duration(delay) * time.Microsecond, nil
 }
 
@@ -197,6 +227,9 @@ func overrideDelay(dir string, delay time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("# Written by podd: shutdownGracePeriod of its configuration. Removing podd removes it.\n[Login]\nInhibitDelayMaxSec=%.0f\n", delay.Seconds())
-	return atomicfile.Write(dir+"/"+overrideFile, []byte(text), 0o644)
+	return atomicfile.Write(filepath.Join(dir, overrideFile), []byte(overrideText(delay)), 0o644)
+}
+
+func overrideText(delay time.Duration) string {
+	return fmt.Sprintf("# Written by podd: shutdownGracePeriod of its configuration. Removing podd removes it.\n[Login]\nInhibitDelayMaxSec=%.0f\n", math.Ceil(delay.Seconds()))
 }

@@ -60,7 +60,8 @@ func connect(t *testing.T) *dbus.Conn {
 
 // fakeLogind is what podd asks of logind.
 type fakeLogind struct {
-	conn *dbus.Conn
+	conn  *dbus.Conn
+	props *prop.Properties
 
 	mu    sync.Mutex
 	locks []*os.File // logind's ends of the inhibitors
@@ -68,7 +69,11 @@ type fakeLogind struct {
 	by    string // who asked last
 }
 
-func (l *fakeLogind) Inhibit(from dbus.Sender, what, who, why, mode string) (dbus.UnixFD, *dbus.Error) {
+// inhibitor is logind's method.
+type inhibitor struct{ l *fakeLogind }
+
+func (i inhibitor) Inhibit(from dbus.Sender, what, who, why, mode string) (dbus.UnixFD, *dbus.Error) {
+	l := i.l
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, dbus.MakeFailedError(err)
@@ -83,10 +88,14 @@ func (l *fakeLogind) Inhibit(from dbus.Sender, what, who, why, mode string) (dbu
 func newLogind(t *testing.T, delay time.Duration) *fakeLogind {
 	t.Helper()
 	l := &fakeLogind{conn: connect(t)}
-	if err := l.conn.Export(l, logindPath, logindInterface); err != nil {
+	if err := l.conn.Export(inhibitor{l}, logindPath, logindInterface); err != nil {
 		t.Fatal(err)
 	}
-	_, err := prop.Export(l.conn, logindPath, prop.Map{logindInterface: {"InhibitDelayMaxUSec": {Value: uint64(delay.Microseconds()), Emit: prop.EmitFalse}}})
+	var err error
+	l.props, err = prop.Export(l.conn, logindPath, prop.Map{logindInterface: {
+		"InhibitDelayMaxUSec":  {Value: uint64(delay.Microseconds()), Emit: prop.EmitFalse},
+		"PreparingForShutdown": {Value: false, Emit: prop.EmitFalse},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,14 +170,14 @@ func TestLogindDelaysTheShutdownUntilPodsHaveEnded(t *testing.T) {
 	}
 
 	l.says(t, l.conn, false)
-	eventually(t, "another inhibitor is held", func() bool { taken, held := l.inhibitors(); return taken == 2 && held == 1 })
+	l.says(t, l.conn, false) // once more: each inhibitor but the last is released
+	eventually(t, "another inhibitor is held", func() bool { taken, held := l.inhibitors(); return taken == 3 && held == 1 })
 	if w.ShuttingDown() != nil || a.held {
 		t.Error("pods do not start after a shutdown that was called off")
 	}
 
 	// logind is restarted, and then says it.
 	_ = l.conn.Close()
-	time.Sleep(1100 * time.Millisecond)
 	again := newLogind(t, time.Minute)
 	a.mu.Lock()
 	a.pods = append(a.pods, aPod("late", 0, 30))
@@ -177,6 +186,28 @@ func TestLogindDelaysTheShutdownUntilPodsHaveEnded(t *testing.T) {
 	eventually(t, "the late pod has ended", func() bool { return len(a.happened()) == 4 })
 	cancel()
 	<-ended
+}
+
+// What logind said while podd was away from the bus, or did not run, counts.
+func TestAShutdownThatPoddHasMissedIsCaughtUpWith(t *testing.T) {
+	startBus(t)
+	l := newLogind(t, time.Minute)
+	a := newAgent(aPod("web", 0, 30))
+	w := newWorld(t, a, []Period{{0, 20 * time.Second}})
+	run := func() (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.watchLogind(ctx) }()
+		return func() { cancel(); <-ended }
+	}
+	l.props.SetMust(logindInterface, "PreparingForShutdown", true)
+	stop := run()
+	eventually(t, "the pod has ended", func() bool { return len(a.happened()) == 2 })
+	stop()
+	l.props.SetMust(logindInterface, "PreparingForShutdown", false)
+	stop = run()
+	eventually(t, "the shutdown is called off", func() bool { return w.ShuttingDown() == nil })
+	stop()
 }
 
 // The configuration of the machine wins over podd's file: this is an error in the kubelet's words.
@@ -193,13 +224,28 @@ func TestALogindThatDoesNotWaitLongEnoughIsTold(t *testing.T) {
 		t.Errorf("Debian's unattended-upgrades wins over %s", overrideFile)
 	}
 	startBus(t)
-	newLogind(t, 5*time.Second)
+	l := newLogind(t, 5*time.Second)
 	w := newWorld(t, newAgent(), []Period{{0, time.Minute}})
 	w.overrideDir = dir
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	err = w.watchLogind(ctx)
-	if err == nil || !strings.Contains(err.Error(), "unable to reload logind conf") && !strings.Contains(err.Error(), "timed out waiting for logind InhibitDelayMaxSec to update to 1m0s (ShutdownGracePeriod), current value is 5s") {
-		t.Errorf("got %v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.watchLogind(ctx) }()
+	eventually(t, "the inhibitor is held nevertheless", func() bool { taken, held := l.inhibitors(); return taken == 1 && held == 1 })
+	cancel()
+	<-ended
+	// There is no systemd on this bus that could make logind read its configuration.
+	if !strings.Contains(w.log.String(), "logind gives pods less time than they are configured to have") || !strings.Contains(w.log.String(), "unable to reload logind conf") {
+		t.Errorf("the log has\n%s", &w.log)
+	}
+	connection := connect(t)
+	if err := w.ensureDelay(t.Context(), connection); err == nil || !strings.Contains(err.Error(), "timed out waiting for logind InhibitDelayMaxSec to update to 1m0s (ShutdownGracePeriod), current value is 5s") {
+		t.Errorf("with podd's file in place: got %v", err)
+	}
+	l.props.SetMust(logindInterface, "InhibitDelayMaxUSec", uint64(1<<64-1)) // infinity
+	if err := w.ensureDelay(t.Context(), connection); err != nil {
+		t.Errorf("a logind that waits for ever: %v", err)
+	}
+	if !strings.HasSuffix(overrideText(30400*time.Millisecond), "=31\n") {
+		t.Error("a part of a second is cut off")
 	}
 }

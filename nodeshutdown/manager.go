@@ -16,19 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podd/internal/checkpoint"
+	"podd/internal/logonce"
 	"podd/internal/wake"
 )
 
-// Agent runs the pods. None of its methods block.
+// Agent runs the pods. None of its methods blocks for long.
 type Agent interface {
 	// HoldStarts keeps pods from being started until ctx ends.
 	HoldStarts(ctx context.Context)
 	// Surveyed says that podd has looked at all pods that existed when it started.
 	Surveyed() bool
-	// Allocated returns the pods that have not ended.
+	// Allocated returns the pods that have not ended, or have something left to be ended.
 	Allocated() []*v1.Pod
-	// ShutDown ends a pod, within its own grace period if that is shorter. A second call changes
-	// nothing.
+	// ShutDown ends a pod, within its own grace period if that is shorter. It leaves one alone that
+	// has completed.
 	ShutDown(uid types.UID, within time.Duration)
 	// Released says that a pod has ended, and has released its network and its volumes.
 	Released(uid types.UID) bool
@@ -65,11 +66,14 @@ type Manager struct {
 	state   checkpoint.File[state]
 	metrics metrics
 
-	// overrideDir is where logind's configuration is overridden.
-	overrideDir string
+	// overrideDir is where logind's configuration is overridden; delayFailure is why that did not
+	// help.
+	overrideDir  string
+	delayFailure logonce.Failure
 
 	mu      sync.Mutex
 	current *shutdown // nil for none
+	final   bool      // systemd is stopping podd with the machine: nothing calls that off
 }
 
 // shutdown is one that is in progress, or over without that the machine has gone down.
@@ -115,25 +119,30 @@ func (m *Manager) ShuttingDown() error {
 }
 
 // OnStop is to be called when podd is told to stop, before it does. If the machine is going down,
-// it ends the pods, and blocks until that is done. Otherwise it returns soon.
-func (m *Manager) OnStop() {
+// it ends the pods, and blocks until that is done, or ctx ends. Otherwise it returns soon.
+func (m *Manager) OnStop(ctx context.Context) {
 	if len(m.config.Periods) == 0 && !m.config.Default {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), isStoppingTime)
+	asking, cancel := context.WithTimeout(ctx, isStoppingTime)
 	defer cancel()
-	stopping, err := m.config.IsStopping(ctx)
+	stopping, err := m.config.IsStopping(asking)
 	if err != nil {
 		m.log.Debug("cannot ask whether the machine is going down: assuming that only podd is stopped", "error", err)
 	}
 	if !stopping {
 		return
 	}
+	m.mu.Lock()
+	m.final = true
+	m.mu.Unlock()
 	s := m.begin()
 	for {
 		m.config.ExtendTimeout(extension)
 		select {
 		case <-s.done:
+			return
+		case <-ctx.Done():
 			return
 		case <-time.After(extensionPeriod):
 		}
@@ -159,15 +168,16 @@ func (m *Manager) begin() *shutdown {
 	return s
 }
 
-// callOff ends a shutdown: pods start again.
+// callOff ends a shutdown: pods start again. Once systemd is stopping podd, that cannot be.
 func (m *Manager) callOff() {
 	m.mu.Lock()
 	s := m.current
-	m.current = nil
-	m.mu.Unlock()
-	if s == nil {
+	if s == nil || m.final {
+		m.mu.Unlock()
 		return
 	}
+	m.current = nil
+	m.mu.Unlock()
 	m.log.Info("the shutdown of the machine was called off: pods start again")
 	s.cancel()
 	<-s.done

@@ -140,7 +140,7 @@ func TestPodsEndInTheOrderOfTheirPriorities(t *testing.T) {
 		a.takes = map[types.UID]time.Duration{"slow": 20 * time.Second, "critical": 3 * time.Second}
 		w := newWorld(t, a, nil)
 		begun := time.Now()
-		w.OnStop()
+		w.OnStop(t.Context())
 		want := []string{"0 slow within 1m0s", "0 quick within 1m0s", "0 low within 1m0s", "0 quick gone", "0 low gone", "20 slow gone", "20 critical within 30s", "23 critical gone"}
 		got := a.happened()
 		slices.SortStableFunc(got[3:5], func(x, y string) int { return strings.Compare(y, x) })
@@ -165,7 +165,7 @@ func TestAPodThatDoesNotEndHoldsUpNoShutdown(t *testing.T) {
 		a.takes["stuck"] = -1
 		w := newWorld(t, a, []Period{{systemCritical, 10 * time.Second}, {0, 20 * time.Second}})
 		begun := time.Now()
-		w.OnStop()
+		w.OnStop(t.Context())
 		if got, want := a.happened(), []string{"0 stuck within 20s", "25 critical within 10s", "25 critical gone"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -190,7 +190,7 @@ func TestAStopOfPoddAloneEndsNoPod(t *testing.T) {
 			a := newAgent(aPod("web", 0, 30))
 			w := newWorld(t, a, nil)
 			w.stopping, w.err, w.config.Default = c.stopping, c.err, c.byDefault
-			w.OnStop()
+			w.OnStop(t.Context())
 			if got := a.happened(); len(got) > 0 || w.ShuttingDown() != nil || w.extended > 0 {
 				t.Errorf("%s: got %q, %v", c.name, got, w.ShuttingDown())
 			}
@@ -210,14 +210,14 @@ func TestAShutdownWaitsUntilPodsAreKnown(t *testing.T) {
 			defer a.mu.Unlock()
 			a.found, a.pods = true, []*v1.Pod{aPod("web", 0, 30)}
 		})
-		w.OnStop()
+		w.OnStop(t.Context())
 		if got, want := a.happened(), []string{"5 web within 1m0s", "5 web gone"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		b := newAgent()
 		b.found = false
 		begun := time.Now()
-		newWorld(t, b, nil).OnStop()
+		newWorld(t, b, nil).OnStop(t.Context())
 		if took := time.Since(begun); took != surveyTime {
 			t.Errorf("without an answer it took %s", took)
 		}
@@ -243,10 +243,46 @@ func TestAShutdownThatIsCalledOffLetsPodsStart(t *testing.T) {
 		}
 		w.callOff() // without a shutdown
 		time.Sleep(time.Minute)
-		w.OnStop() // another one, to its end
+		w.OnStop(t.Context()) // another one, to its end
 		if got := a.happened(); got[len(got)-1] != "65 critical gone" {
 			t.Errorf("got %q", got)
 		}
+	})
+}
+
+// Once systemd has begun to stop everything, a signal of logind changes nothing.
+func TestAStopWithTheMachineIsNotCalledOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(aPod("web", 0, 60))
+		a.takes["web"] = 50 * time.Second
+		w := newWorld(t, a, []Period{{0, time.Minute}})
+		w.begin()
+		time.AfterFunc(10*time.Second, w.callOff)
+		begun := time.Now()
+		w.OnStop(t.Context())
+		if took := time.Since(begun); took != 50*time.Second || !a.held {
+			t.Errorf("took %s, starts are held: %t", took, a.held)
+		}
+	})
+}
+
+// A podd that fails does not wait for pods that nobody ends any more.
+func TestAStopEndsWithPodd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(aPod("web", 0, 60))
+		a.takes["web"] = -1
+		w := newWorld(t, a, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begun := time.Now()
+		w.OnStop(ctx)
+		if took := time.Since(begun); took != 3*time.Second {
+			t.Errorf("took %s", took)
+		}
+		w.mu.Lock()
+		w.final = false
+		w.mu.Unlock()
+		w.callOff() // the test ends
 	})
 }
 
@@ -259,7 +295,7 @@ func TestAStopDuringAShutdownWaitsForItsEnd(t *testing.T) {
 		w.begin()
 		time.Sleep(30 * time.Second)
 		begun := time.Now()
-		w.OnStop()
+		w.OnStop(t.Context())
 		if took := time.Since(begun); took != 20*time.Second || len(a.happened()) != 2 {
 			t.Errorf("took %s, %q", took, a.happened())
 		}
@@ -272,7 +308,7 @@ func TestTheTimesOfTheLastShutdownAreMetrics(t *testing.T) {
 		a.takes["web"] = 50 * time.Second
 		w := newWorld(t, a, nil)
 		start := time.Now().Unix()
-		w.OnStop()
+		w.OnStop(t.Context())
 		reg := prometheus.NewRegistry()
 		New(Config{StateFile: w.config.StateFile, Log: slog.New(slog.DiscardHandler), Metrics: reg})
 		for _, of := range []prometheus.Gatherer{w.metrics, reg} {
@@ -301,6 +337,7 @@ func TestDefaultPeriods(t *testing.T) {
 		{600, 30, [2]time.Duration{270 * s, 30 * s}},
 		{600, 600, [2]time.Duration{150 * s, 150 * s}},
 		{60, 600, [2]time.Duration{60 * s, 240 * s}},
+		{10, 200, [2]time.Duration{10 * s, 200 * s}},
 	} {
 		pods := []*v1.Pod{aPod("a", 0, 1), aPod("b", 5, c.longest)}
 		if c.critical > 0 {

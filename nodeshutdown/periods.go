@@ -26,8 +26,9 @@ const systemCritical = 2_000_000_000
 const maxDefault = 5 * time.Minute
 
 // DefaultPeriods are the periods of a machine whose configuration has none: other pods end first,
-// then critical ones, and in each range the longest grace period counts. If that is more than five
-// minutes, the critical pods have at most half of them.
+// then critical ones, and in each range the longest grace period counts. If the two are more than
+// five minutes, the critical pods have what the others leave, and half of it at least if they need
+// that.
 func DefaultPeriods(pods []*v1.Pod) []Period {
 	var longest, critical time.Duration
 	for _, p := range pods {
@@ -37,10 +38,8 @@ func DefaultPeriods(pods []*v1.Pod) []Period {
 			longest = max(longest, plan.GracePeriod(p))
 		}
 	}
-	if critical > maxDefault/2 {
-		critical = max(maxDefault/2, maxDefault-longest)
-	}
-	return []Period{{0, min(longest, maxDefault-critical)}, {systemCritical, min(critical, maxDefault)}}
+	critical = min(critical, max(maxDefault/2, maxDefault-longest))
+	return []Period{{0, min(longest, maxDefault-critical)}, {systemCritical, critical}}
 }
 
 func priority(p *v1.Pod) int32 {

@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"io"
 	"log/slog"
-	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/coreos/go-systemd/v22/journal"
+	"golang.org/x/sys/unix"
 )
 
 // journalSocket is where the journal takes entries (systemd.io/JOURNAL_NATIVE_PROTOCOL).
@@ -23,10 +24,10 @@ const journalSocket = "/run/systemd/journal/socket"
 // PODD_CONTAINER, PODD_UID and PODD_REASON. A static pod's name in its manifest is a second
 // PODD_POD: its own name ends in that of this node.
 //
-// A line that the journal does not take (it is larger than a datagram, or the journal is gone)
-// goes to stderr as without this handler.
-func NewJournalHandler(stderr io.Writer, nodeName string, newText func(io.Writer, *slog.HandlerOptions) slog.Handler, level slog.Leveler) slog.Handler {
-	if isJournal, err := journal.StderrIsJournalStream(); err != nil || !isJournal {
+// A line that the journal does not take (it is larger than a datagram, the journal is behind, or
+// gone) goes to stderr, as without this handler.
+func NewJournalHandler(stderr *os.File, nodeName string, newText func(io.Writer, *slog.HandlerOptions) slog.Handler, level slog.Leveler) slog.Handler {
+	if isJournal, err := journal.StderrIsJournalStream(); err != nil || !isJournal || stderr != os.Stderr {
 		return nil
 	}
 	conn, err := newJournalConn(journalSocket)
@@ -36,84 +37,82 @@ func NewJournalHandler(stderr io.Writer, nodeName string, newText func(io.Writer
 	return newJournalHandler(conn, stderr, nodeName, newText, level)
 }
 
-// journalConn sends a datagram to the journal with each Write. It is not connected: the journal's
-// socket may be made anew.
+// journalConn sends a datagram to the journal with each Write, and never waits: the journal may be
+// behind, and then stderr is what holds podd back. It is not connected: the journal's socket may be
+// made anew.
 type journalConn struct {
-	*net.UnixConn
-	to *net.UnixAddr
+	fd int
+	to *unix.SockaddrUnix
 }
 
-func newJournalConn(path string) (*journalConn, error) {
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram"}) // the kernel chooses the address
-	return &journalConn{conn, &net.UnixAddr{Name: path, Net: "unixgram"}}, err
+func newJournalConn(path string) (journalConn, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	return journalConn{fd, &unix.SockaddrUnix{Name: path}}, err
 }
 
-func (c *journalConn) Write(datagram []byte) (int, error) { return c.WriteToUnix(datagram, c.to) }
+func (c journalConn) Write(datagram []byte) (int, error) {
+	if err := unix.Sendto(c.fd, datagram, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, c.to); err != nil {
+		return 0, err
+	}
+	return len(datagram), nil
+}
 
 func newJournalHandler(conn, stderr io.Writer, nodeName string, newText func(io.Writer, *slog.HandlerOptions) slog.Handler, level slog.Leveler) slog.Handler {
-	out := &journalOutput{conn: conn, stderr: stderr, suffix: "-" + nodeName}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
 	}}
-	return &journalHandler{out: out, text: newText(&out.line, options)}
+	return &journalHandler{conn: conn, stderr: stderr, suffix: "-" + nodeName, level: level, newText: func(w io.Writer) slog.Handler { return newText(w, options) }}
 }
 
-// journalHandler is a slog.Handler.
+// journalHandler is a slog.Handler. Each line is formatted by a handler of its own, without a lock:
+// what formats a value may log, too.
 type journalHandler struct {
-	out *journalOutput
-	// text writes to out.line.
-	text slog.Handler
+	conn, stderr io.Writer
+	// suffix is what a static pod's name has behind the name in its manifest.
+	suffix  string
+	level   slog.Leveler
+	newText func(io.Writer) slog.Handler
 	// fields are those of attributes that all records have.
 	fields []journalField
 	// grouped handlers have names of their own, which are no fields.
 	grouped bool
 }
 
-// journalOutput is what handlers share. Its mutex serialises entries, as those of the standard
-// handlers serialise lines.
-type journalOutput struct {
-	conn, stderr io.Writer
-	// suffix is what a static pod's name has behind the name in its manifest.
-	suffix string
-
-	mu    sync.Mutex
-	line  bytes.Buffer
-	entry bytes.Buffer
-}
-
 type journalField struct{ name, value string }
 
-func (h *journalHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.text.Enabled(ctx, level)
+func (h *journalHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= h.level.Level()
 }
 
 func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	fields := slices.Clip(h.fields)
 	if !h.grouped {
 		r.Attrs(func(a slog.Attr) bool {
-			fields = h.out.appendFields(fields, a)
+			fields = h.appendFields(fields, a)
 			return true
 		})
 	}
-	h.out.mu.Lock()
-	defer h.out.mu.Unlock()
-	h.out.line.Reset()
-	if err := h.text.Handle(ctx, r); err != nil {
+	var line bytes.Buffer
+	if err := h.newText(&line).Handle(ctx, r); err != nil {
 		return err
 	}
-	return h.out.writeLocked(r.Level, fields)
+	if _, err := h.conn.Write(entryOf(line.String(), r.Level, fields)); err == nil {
+		return nil
+	}
+	_, err := h.stderr.Write(line.Bytes())
+	return err
 }
 
 func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
-	with.text = h.text.WithAttrs(attrs)
+	with.newText = func(w io.Writer) slog.Handler { return h.newText(w).WithAttrs(attrs) }
 	if !h.grouped {
 		with.fields = slices.Clone(h.fields)
 		for _, a := range attrs {
-			with.fields = h.out.appendFields(with.fields, a)
+			with.fields = h.appendFields(with.fields, a)
 		}
 	}
 	return &with
@@ -124,13 +123,14 @@ func (h *journalHandler) WithGroup(name string) slog.Handler {
 		return h
 	}
 	with := *h
-	with.text, with.grouped = h.text.WithGroup(name), true
+	with.newText = func(w io.Writer) slog.Handler { return h.newText(w).WithGroup(name) }
+	with.grouped = true
 	return &with
 }
 
-// appendFields appends the fields of an attribute, if it is about a pod. A later field of a name
-// is another value of it: a pod is given once.
-func (o *journalOutput) appendFields(fields []journalField, a slog.Attr) []journalField {
+// appendFields appends the fields of an attribute, if it is about a pod. A second field of a name
+// is another value of it.
+func (h *journalHandler) appendFields(fields []journalField, a slog.Attr) []journalField {
 	switch a.Key {
 	case "pod":
 		full := a.Value.Resolve().String()
@@ -139,7 +139,7 @@ func (o *journalOutput) appendFields(fields []journalField, a slog.Attr) []journ
 			namespace, name = "", full
 		}
 		fields = append(fields, journalField{"PODD_POD", name})
-		if own, static := strings.CutSuffix(name, o.suffix); static && own != "" {
+		if own, static := strings.CutSuffix(name, h.suffix); static && own != "" {
 			fields = append(fields, journalField{"PODD_POD", own})
 		}
 		if namespace != "" {
@@ -151,32 +151,29 @@ func (o *journalOutput) appendFields(fields []journalField, a slog.Attr) []journ
 	return fields
 }
 
-// writeLocked sends the line with its fields.
-func (o *journalOutput) writeLocked(level slog.Level, fields []journalField) error {
-	o.entry.Reset()
-	o.appendLocked("MESSAGE", strings.TrimSuffix(o.line.String(), "\n"))
-	o.appendLocked("PRIORITY", priority(level))
-	o.appendLocked("SYSLOG_IDENTIFIER", "podd")
+// identifier is the name of the program: podd or kubelet.
+var identifier = filepath.Base(os.Args[0])
+
+// entryOf is a line with its fields, as the journal takes it.
+func entryOf(line string, level slog.Level, fields []journalField) []byte {
+	entry := appendField(nil, "MESSAGE", strings.TrimSuffix(line, "\n"))
+	entry = appendField(entry, "PRIORITY", priority(level))
+	entry = appendField(entry, "SYSLOG_IDENTIFIER", identifier)
 	for _, f := range fields {
-		o.appendLocked(f.name, f.value)
+		entry = appendField(entry, f.name, f.value)
 	}
-	if _, err := o.conn.Write(o.entry.Bytes()); err == nil {
-		return nil
-	}
-	_, err := o.stderr.Write(o.line.Bytes())
-	return err
+	return entry
 }
 
-// appendLocked adds a field. A value of several lines comes with its length.
-func (o *journalOutput) appendLocked(name, value string) {
-	o.entry.WriteString(name)
-	if !strings.Contains(value, "\n") {
-		o.entry.WriteString("=" + value + "\n")
-		return
+// appendField appends a field. A value of several lines comes with its length.
+func appendField(entry []byte, name, value string) []byte {
+	entry = append(entry, name...)
+	if strings.Contains(value, "\n") {
+		entry = binary.LittleEndian.AppendUint64(append(entry, '\n'), uint64(len(value)))
+	} else {
+		entry = append(entry, '=')
 	}
-	o.entry.WriteByte('\n')
-	o.entry.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(value))))
-	o.entry.WriteString(value + "\n")
+	return append(append(entry, value...), '\n')
 }
 
 // priority returns syslog's number of a level.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // aJournal is the socket of a journal that keeps what it is sent.
@@ -68,14 +70,14 @@ func logTo(t *testing.T, path string, stderr io.Writer) *slog.Logger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
+	t.Cleanup(func() { _ = unix.Close(conn.fd) })
 	return slog.New(newJournalHandler(conn, stderr, "node-1", text, slog.LevelInfo))
 }
 
 func TestTheJournalHasFieldsOfWhatALineIsAbout(t *testing.T) {
 	j := newJournal(t, filepath.Join(t.TempDir(), "socket"))
 	log := logTo(t, j.path, io.Discard)
-	end := "SYSLOG_IDENTIFIER=podd"
+	end := "SYSLOG_IDENTIFIER=" + identifier
 	for _, c := range []struct {
 		write func()
 		want  []string
@@ -128,6 +130,55 @@ func TestWhatTheJournalDoesNotTakeGoesToStderr(t *testing.T) {
 	if got := again.next(); got[0] != "MESSAGE=level=INFO msg=back" || stderr.Len() > 0 {
 		t.Errorf("a journal with a new socket has %q, stderr %q", got, &stderr)
 	}
+}
+
+// A journal that is behind has a full queue. podd neither waits for it, nor tries until it has room.
+func TestAJournalThatIsBehindHoldsUpNobody(t *testing.T) {
+	j := newJournal(t, filepath.Join(t.TempDir(), "socket"))
+	other, err := newJournalConn(j.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other.fd)
+	for range 1 << 20 { // another service fills the queue
+		if _, err = other.Write([]byte("MESSAGE=x\n")); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatalf("the queue has no end: %v", err)
+	}
+	var stderr bytes.Buffer
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		logTo(t, j.path, &stderr).Info("behind", "pod", "a/b")
+	}()
+	select {
+	case <-written:
+	case <-time.After(time.Minute):
+		t.Fatal("a line waits for the journal")
+	}
+	if got := stderr.String(); got != "level=INFO msg=behind pod=a/b\n" {
+		t.Errorf("stderr has %q", got)
+	}
+}
+
+// What formats a value may log, too.
+func TestAValueThatLogsDoesNotHangTheLog(t *testing.T) {
+	j := newJournal(t, filepath.Join(t.TempDir(), "socket"))
+	log := logTo(t, j.path, io.Discard)
+	log.Info("outer", "value", logs{log})
+	if first, second := j.next(), j.next(); first[0] != "MESSAGE=level=INFO msg=inner" || second[0] != "MESSAGE=level=INFO msg=outer value=x" {
+		t.Errorf("got %q and %q", first, second)
+	}
+}
+
+type logs struct{ log *slog.Logger }
+
+func (l logs) LogValue() slog.Value {
+	l.log.Info("inner")
+	return slog.StringValue("x")
 }
 
 func TestWithoutAJournalThereIsNoHandlerOfIts(t *testing.T) {

@@ -18,6 +18,20 @@ func IsStopping(ctx context.Context) (bool, error) {
 	if !util.IsRunningSystemd() {
 		return false, nil
 	}
+	answers := make(chan func() (bool, error), 1)
+	go func() {
+		stopping, err := askSystemd(ctx)
+		answers <- func() (bool, error) { return stopping, err }
+	}()
+	select {
+	case answer := <-answers:
+		return answer()
+	case <-ctx.Done(): // connecting has no limit of its own
+		return false, fmt.Errorf("ask systemd for its state: %w", context.Cause(ctx))
+	}
+}
+
+func askSystemd(ctx context.Context) (stopping bool, err error) {
 	// A cancelled context would close the connection while it is being used.
 	conn, err := dbus.NewSystemdConnectionContext(context.WithoutCancel(ctx))
 	if err != nil {

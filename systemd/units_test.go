@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,8 +61,15 @@ func TestUnitsLetPodsOutliveThem(t *testing.T) {
 		}
 	}
 	agent := unit(t, agentUnit)
-	if !strings.Contains(agent, "\nWatchdogSec=") || !strings.Contains(agent, "\nAfter=network-online.target podd-runtime.service") {
-		t.Errorf("%s lacks its watchdog or its order after the runtime", agentUnit)
+	if !strings.Contains(agent, "\nWatchdogSec=") {
+		t.Errorf("%s lacks its watchdog", agentUnit)
+	}
+	_, after, _ := strings.Cut(agent, "\nAfter=")
+	after, _, _ = strings.Cut(after, "\n")
+	for _, other := range []string{"network.target", "network-online.target", "podd-runtime.service", "containerd.service", "crio.service", "dbus.service"} {
+		if !slices.Contains(strings.Fields(after), other) {
+			t.Errorf("%s is not ordered after %s: it would not be there while podd ends pods at a shutdown", agentUnit, other)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"log/slog"
+	"os"
 
 	"k8s.io/klog/v2"
 
@@ -20,7 +21,10 @@ func newLogger(c *config.Config, w io.Writer) (log *slog.Logger, setVerbosity fu
 	if c.LogFormat == "json" {
 		newHandler = func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) }
 	}
-	h := systemd.NewJournalHandler(w, c.NodeName, newHandler, &level)
+	var h slog.Handler
+	if stderr, ok := w.(*os.File); ok {
+		h = systemd.NewJournalHandler(stderr, c.NodeName, newHandler, &level)
+	}
 	if h == nil {
 		h = newHandler(w, &slog.HandlerOptions{Level: &level})
 	}
