@@ -14,6 +14,7 @@
 // memory, AppArmor and user namespaces are in guest/limits.sh, those of huge pages
 // in guest/hugepages.sh, those of the order of a pod's life and of what a restart or
 // reboot does to it in guest/life.sh, those of a clock that is set in guest/clock.sh,
-// those of volumes that need an NFS server or project quotas in guest/volumes.sh, and
-// the few that cgroup v1 needs beside in guest/v1.sh.
+// those of volumes that need an NFS server or project quotas in guest/volumes.sh, those
+// of a shutdown of the machine in guest/shutdown.sh, those of the Debian package in
+// guest/packages.sh, and the few that cgroup v1 needs beside in guest/v1.sh.
 package vm

@@ -182,6 +182,19 @@ func TestVMClock(t *testing.T) {
 	})
 }
 
+// TestVMPackages has the package of build/packages installed, upgraded, removed and purged, as a
+// person does it.
+func TestVMPackages(t *testing.T) {
+	if os.Getenv("PODD_TEST_VM") != "packages" {
+		t.Skip("make test-packages")
+	}
+	test(t, "packages", "", []string{
+		"machine-has-systemd-and-cgroup-v2", "a-package-beside-a-kubelet-starts-nothing", "a-package-installs-and-starts", "the-first-pod-of-a-package-runs",
+		"prometheus-of-debian-scrapes-podd", "a-package-goes-over-a-clone", "an-upgrade-ends-no-container", "a-downgrade-ends-no-container",
+		"a-removed-package-ends-pods-and-leaves-data", "a-package-over-old-data-runs-its-pods", "a-purged-package-leaves-nothing",
+	})
+}
+
 // test boots a machine of that name and expects the checks.
 func test(t *testing.T, name, kernel string, checks []string) {
 	if os.Getenv("PODD_TEST_VM") == "" {
@@ -308,6 +321,7 @@ cp -a build/podd "$tree/src/build/"
 cp -a build/runtime/bin "$tree/src/build/runtime/"
 cp -a build/images/pause.tar build/images/web.tar "$tree/src/build/images/"
 cp -a build/images/busybox.tar test/vm/guest/*.sh test/vm/guest/apparmor-profile test/vm/guest/manifests "$tree/"
+[ "${PODD_TEST_VM:-}" != packages ] || { mkdir "$tree/packages" && cp build/packages/podd_*_amd64.deb "$tree/packages/"; }
 CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/quota.test" ./volumes/quota
 CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/kernel.test" ./stats/kernel
 size=$(du -sk "$tree" | cut -f1)
