@@ -54,6 +54,17 @@ func (s *scenario) doLife(words []string) error {
 		if !s.podd.agent.Retry(uid) {
 			return errors.New("no such pod is known")
 		}
+	case "restart":
+		uid, err := s.wantedUID(name)
+		if err != nil {
+			return err
+		}
+		if ctr != "" { // what somebody wants need not be in order
+			s.mu.Lock()
+			s.ill[what] = true
+			s.mu.Unlock()
+		}
+		return s.podd.agent.Restart(uid, ctr)
 	case "admit", "reject", "preempt":
 		return s.doAdmission(words)
 	}

@@ -17,6 +17,10 @@ type mail struct {
 	retry bool
 	// shutDownWithin requests, once, the pod's end for a shutdown of the machine; nil for none.
 	shutDownWithin *time.Duration
+	// restartAll requests, once, a restart of all containers; restartContainers are the names of
+	// those that are to be restarted by themselves.
+	restartAll        bool
+	restartContainers []string
 	// objectsChanged reports, once, that one of the pod's objects came, changed or went.
 	objectsChanged bool
 	// completedElsewhere reports, once, that somebody else ended the pod in the apiserver,
@@ -184,6 +188,6 @@ func (w *worker) takeMail(now time.Time) mail {
 	}
 	in := w.mail
 	w.mail.retry, w.mail.objectsChanged, w.mail.resourcesFreed, w.mail.completedElsewhere = false, false, "", false
-	w.mail.shutDownWithin = nil
+	w.mail.shutDownWithin, w.mail.restartAll, w.mail.restartContainers = nil, false, nil
 	return in
 }

@@ -109,7 +109,7 @@ func (s *scenario) words() map[string]story.Command {
 		{"hold-starts release-starts", "", s.doShutdown}, {"shut-down", "POD [within=DURATION]", s.doShutdown},
 		{"end", "POD REASON [grace=DURATION]", s.doLife}, {"update", "FILE", s.doLife}, {"delete", "POD [grace=DURATION]", s.doLife},
 		{"objects", "[[secret/]NAME=VALUE]…", s.doObjects}, {"unanswered answered", "", s.doAnswers},
-		{"retry admit", "POD", s.doLife}, {"reject", "POD REASON", s.doLife}, {"preempt", "POD VICTIM", s.doLife},
+		{"retry admit", "POD", s.doLife}, {"restart", "POD[/CONTAINER]", s.doLife}, {"reject", "POD REASON", s.doLife}, {"preempt", "POD VICTIM", s.doLife},
 		{"exit", "POD/CONTAINER code=N", s.doHarm}, {"lose rm-container", "POD/CONTAINER", s.doHarm}, {"roll-back", "POD/CONTAINER WHEN", s.doHarm},
 		{"late-sandbox kill-sandbox rm-pod vanish stubborn busy", "POD", s.doHarm}, {"stray foreign", "POD SOURCE", s.doHarm},
 	} {

@@ -128,6 +128,7 @@ func (w *worker) decide(in mail, seen pod.Observed, now time.Time) *view {
 	w.trackObserved(v.granted, seen, now)
 	w.pruneStops(seen)
 	w.resumeStarts(v)
+	w.requestRestarts(in, v.granted, seen, now)
 	v.hooks = w.observeHooks(seen)
 	v.probes = w.probe(v.granted, seen, v.hooks, in.Kill != nil || in.End != nil)
 	v.step = w.plan(v, now)

@@ -28,6 +28,7 @@ const (
 	volumesPath = "/podd/v1/volumes"
 	inspectPath = "/podd/v1/inspect"
 	retryPath   = "/retry"
+	restartPath = "/podd/v1/restart"
 )
 
 // client queries the daemon over its socket.
@@ -96,6 +97,11 @@ func (c *client) retry(ctx context.Context, query url.Values) (server.Retried, e
 	return answer, err
 }
 
+// restart requests a restart of a pod (namespace/name), or of one of its containers.
+func (c *client) restart(ctx context.Context, pod, container string) error {
+	return c.post(ctx, restartPath, url.Values{"pod": {pod}, "container": {container}}, &server.Restarted{})
+}
+
 func watching(query url.Values, watch bool) url.Values {
 	if watch {
 		query.Set("watch", "")
@@ -151,6 +157,9 @@ func (c *client) doOK(ctx context.Context, method, path string, query url.Values
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for the error message
+	if resp.StatusCode == http.StatusConflict { // a sentence for the operator
+		return nil, errors.New(strings.TrimSpace(string(body)))
+	}
 	return nil, fmt.Errorf("request %s from the daemon: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
 }
 

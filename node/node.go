@@ -233,6 +233,7 @@ func (n *Node) newServer() error {
 		Causes:  n.recorder.Causes,
 		Objects: n.listObjects,
 		Retry:   n.agent.Retry,
+		Restart: n.agent.Restart,
 		Drain:   n.agent.Drain,
 		Configz: func() any { return map[string]any{"kubeletconfig": n.cfg.Masked()} },
 		Health:  n.checks(),

@@ -120,14 +120,17 @@ func (s *Server) cliGroup() group {
 
 // changesGroup has the routes that change the node's state.
 func (s *Server) changesGroup() group {
-	var retry, drain http.Handler
+	var retry, restart, drain http.Handler
 	if s.config.Retry != nil {
 		retry = http.HandlerFunc(s.retry)
+	}
+	if s.config.Restart != nil {
+		restart = http.HandlerFunc(s.restart)
 	}
 	if s.config.Drain != nil {
 		drain = s.stream(http.HandlerFunc(s.drain))
 	}
-	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/drain", drain}}}
+	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/restart", restart}, {"/podd/v1/drain", drain}}}
 }
 
 // exposition serves metrics. It returns nil if gather is nil.

@@ -64,6 +64,9 @@ type Config struct {
 	// Retry resets the back-off of a pod, for POST /retry on the socket. It returns false if
 	// the pod is gone. If nil, there is no such route.
 	Retry func(pod.UID) bool
+	// Restart restarts all containers of a pod, or one of them. The error says why it does not. If
+	// nil, there is no such route.
+	Restart func(uid pod.UID, container string) error
 	// Drain stops all pods and keeps them stopped until ctx ends. It closes the channel once
 	// none is left. It serves POST /podd/v1/drain on the socket. If nil, there is no such
 	// route.

@@ -31,6 +31,8 @@ type Memory struct {
 	// ForcedRestarts are containers that are followed by another whatever their exit code
 	// is, by name: they were stopped for that, or podd's end interrupted their start.
 	ForcedRestarts map[string]ForcedRestart
+	// RequestedRestarts are the IDs of containers that are to be restarted on request, by name.
+	RequestedRestarts map[string]string
 	// RemovedExits are the exits of containers that have no record any more and still have
 	// to be restarted, by name.
 	RemovedExits map[string]backoff.Exit

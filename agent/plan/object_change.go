@@ -19,6 +19,8 @@ type ObjectChange struct {
 	First, Last time.Time
 	// Restarting says that the restart has begun.
 	Restarting bool
+	// Requested says that somebody requested the restart: no object has changed.
+	Requested bool
 }
 
 // A restart waits until the objects have not changed for changeQuietPeriod, since several
@@ -94,7 +96,7 @@ func (s *Step) restartForChange(in *Input) bool {
 		if latest := change.First.Add(maxChangeDelay); latest.Before(due) {
 			due = latest
 		}
-		if due.After(in.Now) {
+		if due.After(in.Now) && !change.Requested {
 			s.wakeAt(due)
 			return false
 		}
@@ -102,10 +104,14 @@ func (s *Step) restartForChange(in *Input) bool {
 		next.Restarting = true
 		s.Memory.ObjectChange, s.ChangedObjects = &next, next.Objects
 	}
+	why := "a ConfigMap or Secret of its pod has changed"
+	if change.Requested {
+		why = "that was requested"
+	}
 	s.RestartingAll, s.KeepLogs = true, true
 	for _, c := range made {
 		if mayRun(c) {
-			s.stop(in, c, "Stopping container "+c.Name+" to restart it: a ConfigMap or Secret of its pod has changed")
+			s.stop(in, c, "Stopping container "+c.Name+" to restart it: "+why)
 		}
 	}
 	s.orderStops(in)

@@ -247,6 +247,7 @@ func (s *Step) sync(in *Input) {
 		s.changeSandbox(in)
 	} else {
 		s.killStaleContainers(in, current)
+		s.restartRequested(in)
 		if s.stopFailing(in, current); s.probeEndsPod(in) {
 			s.Stop = nil
 			s.stopAll(in)

@@ -97,7 +97,7 @@ of rejecting them.`,
 	}
 	add("daemon", newRunCmd(asKubelet), newRuntimeCmd())
 	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd(), newLogsCmd(), newTopCmd())
-	add("act", newExecCmd(), newAttachCmd(), newCopyCmd(), newPortForwardCmd(), newRetryCmd())
+	add("act", newExecCmd(), newAttachCmd(), newCopyCmd(), newPortForwardCmd(), newRestartCmd(), newRetryCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	checkUsage(root)
 	return root

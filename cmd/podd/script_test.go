@@ -110,7 +110,8 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return fakeProblems()
 		},
-		Retry: func(pod.UID) bool { return true },
+		Retry:   func(pod.UID) bool { return true },
+		Restart: func(pod.UID, string) error { return nil },
 		Objects: func() []server.ObjectInfo {
 			if !full {
 				return nil

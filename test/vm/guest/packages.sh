@@ -63,7 +63,7 @@ package_removed() {
 	[ -z "$left" ] || { echo "still running: $left"; return 1; }
 	[ "$(namespaces) $(veths) $(leases)" = "0 0 0" ] || { echo "left: netns $(namespaces), veths $(veths), leases $(leases)"; return 1; }
 	[ ! -e /usr/bin/podd ] && [ -e $manifests/web.yaml ] && [ -d /var/lib/podd/containerd ] && grep -q 'maxPods: 77' /etc/podd/config.yaml || { ls /usr/bin/podd /etc/podd /var/lib/podd; return 1; }
-	systemctl list-units --all --plain --no-legend 'podd*.service' | grep -q running && return 1
+	for unit in podd.service podd-runtime.service; do ! active $unit || { echo "$unit runs"; return 1; }; done
 	ls /var/lib/podd | tr '\n' ' '
 }
 
