@@ -28,6 +28,10 @@ const (
 	volumesPath = "/podd/v1/volumes"
 	inspectPath = "/podd/v1/inspect"
 	retryPath   = "/retry"
+
+	imagesPath       = "/podd/v1/images"
+	removeImagesPath = "/podd/v1/images/remove"
+
 	restartPath = "/podd/v1/restart"
 )
 
@@ -156,8 +160,8 @@ func (c *client) doOK(ctx context.Context, method, path string, query url.Values
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for the error message
-	if resp.StatusCode == http.StatusConflict { // a sentence for the operator
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))                                                                                // for the error message
+	if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusNotFound && strings.HasPrefix(string(body), "no image ") { // a sentence for the operator
 		return nil, errors.New(strings.TrimSpace(string(body)))
 	}
 	return nil, fmt.Errorf("request %s from the daemon: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))

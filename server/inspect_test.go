@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+
+	"podd/internal/pod"
 )
 
 // TestInspectSaysWhatBecameOfTheQuestion: an answer, no such container, a runtime that
@@ -88,6 +90,17 @@ type fakeRuntime struct {
 	saved   []string // of each Checkpoint
 	result  error    // of Inspect and Summary
 	storage []bool   // whether it was asked for, of each Summary
+}
+
+func (f *fakeRuntime) Images(context.Context) ([]Image, error) {
+	return []Image{{ID: "sha256:1", Names: []string{"reg.test/a:1"}, Size: 7, Pods: []string{"default/a"}}}, f.result
+}
+
+func (f *fakeRuntime) RemoveImages(_ context.Context, name string) ([]Image, error) {
+	if name == "none" {
+		return nil, fmt.Errorf("%w: no image none", pod.ErrNotFound)
+	}
+	return []Image{{ID: "sha256:2", Names: []string{name}}}, f.result
 }
 
 func (*fakeRuntime) Volumes(*v1.Pod) []Volume { return []Volume{{Name: "data", Path: "/d"}} }

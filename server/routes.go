@@ -108,6 +108,7 @@ func (s *Server) cliGroup() group {
 		objects = s.serveJSON(func(*http.Request) any { return append([]ObjectInfo{}, s.config.Objects()...) })
 	}
 	return group{middleware: []middleware{readOnly}, routes: []route{
+		{"/podd/v1/images", http.HandlerFunc(s.images)},
 		{"/podd/v1/volumes", http.HandlerFunc(s.volumes)},
 		{"/podd/v1/inspect", http.HandlerFunc(s.inspect)},
 		{"/podd/v1/pods", s.watchable(func(*http.Request) any { return s.listing() })},
@@ -130,7 +131,7 @@ func (s *Server) changesGroup() group {
 	if s.config.Drain != nil {
 		drain = s.stream(http.HandlerFunc(s.drain))
 	}
-	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/restart", restart}, {"/podd/v1/drain", drain}}}
+	return group{middleware: []middleware{postOnly}, routes: []route{{"/retry", retry}, {"/podd/v1/restart", restart}, {"/podd/v1/images/remove", http.HandlerFunc(s.removeImages)}, {"/podd/v1/drain", drain}}}
 }
 
 // exposition serves metrics. It returns nil if gather is nil.

@@ -15,6 +15,11 @@ import (
 // Runtime answers what podd cannot know before the container runtime has responded for the
 // first time. Its methods may be called concurrently.
 type Runtime interface {
+	// Images returns the images of the runtime, the largest first. RemoveImages removes the image of
+	// that name, or, for an empty one, all that nobody uses, and returns what it has removed; the
+	// error wraps pod.ErrNotFound if there is no such image.
+	Images(ctx context.Context) ([]Image, error)
+	RemoveImages(ctx context.Context, name string) (removed []Image, err error)
 	// Volumes says where a pod's volumes are on the host, for podd describe. It does not wait
 	// for a volume, even if the server of its mount is dead.
 	Volumes(*v1.Pod) []Volume

@@ -96,8 +96,8 @@ of rejecting them.`,
 		}
 	}
 	add("daemon", newRunCmd(asKubelet), newRuntimeCmd())
-	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd(), newLogsCmd(), newTopCmd())
-	add("act", newExecCmd(), newAttachCmd(), newCopyCmd(), newPortForwardCmd(), newRestartCmd(), newRetryCmd())
+	add("look", newPsCmd(), newGetCmd(), newDescribeCmd(), newInspectCmd(), newEventsCmd(), newLogsCmd(), newTopCmd(), newImagesCmd())
+	add("act", newExecCmd(), newAttachCmd(), newCopyCmd(), newPortForwardCmd(), newRestartCmd(), newRetryCmd(), newRemoveImageCmd(), newPruneCmd())
 	add("check", newValidateCmd(), newConfigCmd(), newVersionCmd())
 	checkUsage(root)
 	return root

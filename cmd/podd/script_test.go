@@ -184,6 +184,25 @@ func (fakeRuntime) Volumes(*v1.Pod) []server.Volume {
 	return []server.Volume{{Name: "data", Path: "/srv/data"}}
 }
 
+func (fakeRuntime) Images(context.Context) ([]server.Image, error) {
+	used := time.Now().Add(-5 * time.Minute)
+	return []server.Image{
+		{ID: "sha256:0123456789abcdef", Names: []string{"registry.example/app:1", "registry.example/app:latest"}, Size: 5 << 20, LastUsed: &used,
+			Pods: []string{"a/1", "a/2", "a/3", "a/4", "a/5"}, Kept: "a container has it", Digests: []string{"registry.example/app@sha256:00"}},
+		{ID: "sha256:fedcba9876543210", Names: []string{}, Size: 1 << 20, Pods: []string{}},
+	}, nil
+}
+
+func (fakeRuntime) RemoveImages(_ context.Context, name string) ([]server.Image, error) {
+	switch name {
+	case "none":
+		return nil, pod.ErrNotFound
+	case "used":
+		return nil, errors.New("image used is kept: it is pinned")
+	}
+	return []server.Image{{ID: "sha256:fedcba9876543210", Names: []string{"registry.example/old:1"}, Size: 3 << 20}}, nil
+}
+
 func (fakeRuntime) Summary(context.Context, bool) (any, error) {
 	return nil, errors.New("not used here")
 }

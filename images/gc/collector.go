@@ -72,11 +72,11 @@ type Config struct {
 // Collector removes unused images when their file system runs full, or when they are
 // too old.
 type Collector struct {
-	cfg               Config
-	log               *slog.Logger
-	removed           *prometheus.CounterVec
-	poke              wake.Signal
-	removeAllRequests chan chan<- removeResult
+	cfg      Config
+	log      *slog.Logger
+	removed  *prometheus.CounterVec
+	poke     wake.Signal
+	requests chan func(context.Context)
 
 	// The fields below belong to Run.
 	records       map[string]record
@@ -93,7 +93,7 @@ func New(cfg Config) *Collector {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Collector{
-		cfg: cfg, log: cfg.Log, poke: wake.New(), removeAllRequests: make(chan chan<- removeResult), records: map[string]record{},
+		cfg: cfg, log: cfg.Log, poke: wake.New(), requests: make(chan func(context.Context)), records: map[string]record{},
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total",
 			Help: "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
@@ -111,52 +111,6 @@ func (c *Collector) NotifyDiskFull() {
 	c.poke.Notify()
 }
 
-// removeResult is the result of removing all unused images.
-type removeResult struct {
-	removed int
-	err     error
-}
-
-// RemoveUnused removes every image that nobody uses, except those younger than MinAge, as
-// the kubelet does with a full disk, and returns how many it removed. It waits for Run,
-// which does the work, until ctx ends.
-func (c *Collector) RemoveUnused(ctx context.Context) (removed int, err error) {
-	answer := make(chan removeResult, 1)
-	select {
-	case c.removeAllRequests <- answer:
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-	select {
-	case r := <-answer:
-		return r.removed, r.err
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-}
-
-// removeAll is RemoveUnused in Run.
-func (c *Collector) removeAll(ctx context.Context) (r removeResult) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	wanted, complete := c.cfg.WantedImages()
-	in, err := c.observe(ctx, wanted, time.Now())
-	if err != nil || !complete { // not all images that are wanted are known yet
-		return removeResult{err: err}
-	}
-	removable, _, _ := in.removable()
-	var errs []error
-	for _, i := range removable {
-		if err := c.remove(ctx, i, "space"); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		r.removed++
-	}
-	r.err = errors.Join(errs...)
-	return r
-}
-
 // Run collects every five minutes until ctx ends. It is called once, when the runtime
 // is ready.
 func (c *Collector) Run(ctx context.Context) error {
@@ -169,8 +123,8 @@ func (c *Collector) Run(ctx context.Context) error {
 		}
 		for {
 			select {
-			case answer := <-c.removeAllRequests:
-				answer <- c.removeAll(ctx)
+			case request := <-c.requests:
+				request(ctx)
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -188,20 +142,21 @@ func (c *Collector) Run(ctx context.Context) error {
 		if c.retryAfter > 0 {
 			again = time.After(c.retryAfter)
 		}
-		select {
-		case <-tick.C:
-		case <-again:
-		case answer := <-c.removeAllRequests:
-			answer <- c.removeAll(ctx)
-		case <-c.poke:
-			c.diskFull = true
-			if wait := minInterval - time.Since(last); wait > 0 {
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
+		for requested := true; requested; {
+			requested = false
+			select {
+			case <-tick.C:
+			case <-again:
+			case request := <-c.requests:
+				request(ctx)
+				requested = true
+			case <-c.poke:
+				c.diskFull = true
+				if wait := minInterval - time.Since(last); wait > 0 {
+					wake.Sleep(ctx, wait)
 				}
+			case <-ctx.Done():
 			}
-		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

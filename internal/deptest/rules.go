@@ -164,7 +164,7 @@ var arrows = map[string]map[string]string{
 	"server/kubeletapi":            {"internal/atomicfile": "its own certificate", "internal/sender": "a limit of reviews for each"},
 	"server/podsapi":               {"internal/unixserver": "its socket"},
 	"inspect":                      {"internal/mask": "what is not shown"},
-	"cli":                          {"server": "what the socket answers", "inspect": "the answer of podd inspect", "events": "which container an event is about", "images/archive": "how far an import is", "internal/suggest": "the pod that a misspelt name was meant to be", "podconfig/file": "checks what podd validate is given", "podconfig/manifest": "whether unknown fields count", "internal/features": "the gates that podd validate is given"},
+	"cli":                          {"server": "what the socket answers", "inspect": "the answer of podd inspect", "events": "which container an event is about", "internal/bytesize": "sizes of images", "images/archive": "how far an import is", "internal/suggest": "the pod that a misspelt name was meant to be", "podconfig/file": "checks what podd validate is given", "podconfig/manifest": "whether unknown fields count", "internal/features": "the gates that podd validate is given"},
 	"images":                       {"images/records": "in its tests", "internal/imageref": "names of images", "internal/bytesize": "how far a pull is"},
 	"images/archive":               {"internal/pluginconn": "connects to containerd", "internal/filewatch": "which archives are complete", "internal/imageref": "names of images", "internal/checkpoint": "remembers what was imported"},
 	"images/credentials":           {"internal/child": "plugins end with podd"},
@@ -216,7 +216,7 @@ var arrows = map[string]map[string]string{
 	"node/capacity": {"config": "what is reserved", "eviction/threshold": "what the node keeps free", "cgroup": "the name of the bound of processes", "internal/hugepage": "pages that are set aside"},
 	"node": all("puts the parts together",
 		"admission", "agent", "agent/backoff", "cluster/apiserver", "bundle", "cgroup", "cni", "config", "cri", "cri/spec", "plugins/csi", "plugins/devices", "plugins/devices/podresources", "plugins/dra", "plugins/registry", "events", "eviction", "eviction/threshold", "hooks", "cluster/identity", "images", "images/archive",
-		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/features", "internal/instance", "internal/pluginconn", "logrotate", "cluster/mirror", "node/bundled", "node/capacity", "cluster/nodestatus", "cluster/nodestorage", "nodeshutdown", "objects", "objects/claims", "pleg",
+		"images/credentials", "images/gc", "images/records", "inspect", "internal/atomicfile", "internal/budget", "internal/bytesize", "internal/features", "internal/imageref", "internal/instance", "internal/pluginconn", "logrotate", "cluster/mirror", "node/bundled", "node/capacity", "cluster/nodestatus", "cluster/nodestorage", "nodeshutdown", "objects", "objects/claims", "pleg",
 		"podconfig", "podconfig/apiserver", "podconfig/file", "podconfig/http", "podconfig/manifest", "podenv", "podfs", "podlogs", "prober", "server", "server/kubeletapi", "stats", "stats/kernel", "status", "systemd", "cluster/tokens", "userns", "volumes", "volumes/quota", "volumes/usage", "server/podsapi", "internal/selinux", "cluster/podcerts",
 		"cri/critest"), // its tests
 	"cmd/podd": all("commands on the parts",
