@@ -78,3 +78,8 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 test-vm: build runtime ## test podd under systemd in Debian 12 virtual machines, with cgroup v2 and v1 (the image is kept in ~/.cache/podd-vm)
 	@$(call need,test-vm); $(need_vm)
 	@PODD_TEST_VM=1 $(GO) test -count=1 -timeout 0 -parallel 3 -v ./test/vm
+
+.PHONY: test-database
+test-database: build runtime ## reboot a virtual machine with a database that is written to
+	@$(call need,test-database); $(need_vm)
+	@images=$$(hack/build-example-images.sh) && PODD_TEST_EXAMPLE_IMAGES="$$images" PODD_TEST_VM=database $(GO) test -count=1 -timeout 0 -v -run TestVMDatabase ./test/vm

@@ -16,5 +16,5 @@
 // reboot does to it in guest/life.sh, those of a clock that is set in guest/clock.sh,
 // those of volumes that need an NFS server or project quotas in guest/volumes.sh, those
 // of a shutdown of the machine in guest/shutdown.sh, those of the Debian package in
-// guest/packages.sh, and the few that cgroup v1 needs beside in guest/v1.sh.
+// guest/packages.sh, those of a database that is rebooted in guest/database.sh, and the few that cgroup v1 needs beside in guest/v1.sh.
 package vm

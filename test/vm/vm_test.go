@@ -195,6 +195,18 @@ func TestVMPackages(t *testing.T) {
 	})
 }
 
+// TestVMDatabase reboots a machine in every way, with a database that is written to.
+func TestVMDatabase(t *testing.T) {
+	if os.Getenv("PODD_TEST_VM") != "database" {
+		t.Skip("make test-database")
+	}
+	test(t, "database", "", []string{
+		"machine-has-systemd-and-cgroup-v2", "install-puts-files-in-place", "runtime-unit-starts", "agent-unit-starts",
+		"a-database-runs", "it-is-written-to-before-reboot", "nothing-is-lost-by-reboot", "it-is-written-to-before-ctrl-alt-del", "nothing-is-lost-by-ctrl-alt-del",
+		"it-is-written-to-before-a-reboot-without-d-bus", "nothing-is-lost-by-a-reboot-without-d-bus",
+	})
+}
+
 // test boots a machine of that name and expects the checks.
 func test(t *testing.T, name, kernel string, checks []string) {
 	if os.Getenv("PODD_TEST_VM") == "" {
@@ -321,6 +333,7 @@ cp -a build/podd "$tree/src/build/"
 cp -a build/runtime/bin "$tree/src/build/runtime/"
 cp -a build/images/pause.tar build/images/web.tar "$tree/src/build/images/"
 cp -a build/images/busybox.tar test/vm/guest/*.sh test/vm/guest/apparmor-profile test/vm/guest/manifests "$tree/"
+[ "${PODD_TEST_VM:-}" != database ] || cp "$PODD_TEST_EXAMPLE_IMAGES/postgres.tar" examples/postgres.yaml "$tree/"
 [ "${PODD_TEST_VM:-}" != packages ] || { mkdir "$tree/packages" && cp build/packages/podd_*_amd64.deb "$tree/packages/"; }
 CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/quota.test" ./volumes/quota
 CGO_ENABLED=0 ${GO:-go} test -c -o "$tree/kernel.test" ./stats/kernel

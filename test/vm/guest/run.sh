@@ -120,6 +120,8 @@ answers() { curl -fsS -m 10 "http://$(address web):8080/" | grep -q 'It runs'; }
 . /payload/selinux.sh
 # shellcheck source=/dev/null
 . /payload/packages.sh
+# shellcheck source=/dev/null
+. /payload/database.sh
 
 systemd_is_first() { [ "$(cat /proc/1/comm)" = systemd ] || { echo "PID 1 is $(cat /proc/1/comm)"; return 1; }; }
 machine() {
