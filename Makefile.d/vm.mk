@@ -11,6 +11,7 @@ PODD_LIBDIR := $(PREFIX)/libexec/podd
 DOCDIR := $(PREFIX)/share/doc/podd
 UNITDIR := /lib/systemd/system
 INSTALLED_UNITS := podd.service podd-runtime.service
+INSTALLED_DROPINS := podd.slice.d podd-.slice.d
 
 .PHONY: install
 install: build runtime ## install podd, its runtime and its systemd units (PREFIX=/usr, DESTDIR=)
@@ -44,6 +45,9 @@ install-files:
 			>"$(DESTDIR)$(UNITDIR)/$$unit" || exit 1; \
 		chmod 0644 "$(DESTDIR)$(UNITDIR)/$$unit"; \
 	done
+	@for dir in $(INSTALLED_DROPINS); do \
+		install -D -m 0644 "systemd/units/$$dir/50-podd-shutdown.conf" "$(DESTDIR)$(UNITDIR)/$$dir/50-podd-shutdown.conf" || exit 1; \
+	done
 	@if [ -e "$(DESTDIR)/etc/podd/config.yaml" ]; then \
 		echo "kept /etc/podd/config.yaml as it is"; \
 	else \
@@ -60,6 +64,7 @@ uninstall: ## end all pods, remove podd and its units; configuration and data st
 		systemctl disable --now $(INSTALLED_UNITS); \
 	fi
 	@rm -f $(foreach unit,$(INSTALLED_UNITS),"$(DESTDIR)$(UNITDIR)/$(unit)") "$(DESTDIR)$(BINDIR)/podd"
+	@rm -rf $(foreach dir,$(INSTALLED_DROPINS),"$(DESTDIR)$(UNITDIR)/$(dir)")
 	@rm -rf "$(DESTDIR)$(PODD_LIBDIR)" "$(DESTDIR)$(PREFIX)/lib/podd" "$(DESTDIR)$(DOCDIR)" # the second had the runtime before
 	@rm -f "$(DESTDIR)/etc/systemd/logind.conf.d/zz-podd.conf" # podd's own, for shutdownGracePeriod
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi

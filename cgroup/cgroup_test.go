@@ -175,6 +175,7 @@ func TestSystemdSliceIsStoppedOnceEmpty(t *testing.T) {
 	tree := NewTree(Facts{Mounts: []string{mount}}, Systemd, DefaultRoot, Settings{})
 	fake := &fakeUnits{}
 	tree.units = fake
+	tree.unitDirs = []string{t.TempDir()}
 	got, err := tree.Pods()
 	if err != nil || len(got) != 1 || !Matches(got[0], "a-b") {
 		t.Errorf("got %v, %v, want the pod a-b", got, err)

@@ -65,9 +65,10 @@ func TestPodLimits(t *testing.T) {
 
 // fakeUnits records the calls to systemd.
 type fakeUnits struct {
-	calls []string
-	known map[string]bool
-	fail  error
+	calls   []string
+	reloads int
+	known   map[string]bool
+	fail    error
 	// stopped, if not nil, is called with the name of each stopped unit.
 	stopped func(name string)
 }
@@ -93,6 +94,11 @@ func (f *fakeUnits) stop(_ context.Context, name string) error {
 		f.stopped(name)
 	}
 	return f.fail
+}
+
+func (f *fakeUnits) reload(context.Context) error {
+	f.reloads++
+	return nil
 }
 
 // values formats the properties that are limits.
@@ -140,6 +146,7 @@ func TestLimitsAreSetInSystemdAndInTheFiles(t *testing.T) {
 	fake := &fakeUnits{}
 	tree := NewTree(facts, Systemd, DefaultRoot, Settings{PodPIDs: 50, Pods: list("cpu", "2", "memory", "1Gi", "pid", "1000")})
 	tree.units = fake
+	tree.unitDirs = []string{t.TempDir()}
 	p := aPod(with(list("cpu", "1"), list("cpu", "1500m", "memory", "64Mi")))
 	if err := tree.Ensure(t.Context(), p); err != nil {
 		t.Fatal(err)

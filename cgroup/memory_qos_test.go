@@ -91,6 +91,7 @@ func TestSystemdProtectsMemory(t *testing.T) {
 		t.Helper()
 		tree := NewTree(facts, Systemd, DefaultRoot, s)
 		tree.units = fake
+		tree.unitDirs = []string{t.TempDir()}
 		fake.calls = nil
 		if err := tree.Ensure(t.Context(), p); err != nil {
 			t.Fatal(err)

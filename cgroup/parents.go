@@ -26,6 +26,11 @@ func (t *Tree) ensureParents(ctx context.Context, again bool) error {
 	if err := t.delegate("/"); err != nil {
 		t.warn(err)
 	}
+	if t.driver == Systemd {
+		if err := t.keepSlicesAtShutdown(ctx); err != nil {
+			t.warn(err)
+		}
+	}
 	for i, rel := range above {
 		l := Limits{CPUShares: rootLimits(t.settings.Pods).CPUShares}
 		if i == len(above)-1 {

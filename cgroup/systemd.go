@@ -22,6 +22,8 @@ type units interface {
 	set(ctx context.Context, name string, props []dbus.Property) error
 	// stop stops a slice; it is no error if systemd does not know it.
 	stop(ctx context.Context, name string) error
+	// reload has systemd read its configuration again.
+	reload(ctx context.Context) error
 }
 
 // bus is the connection to systemd, made on first use, and again after systemd
@@ -95,6 +97,19 @@ func (b *bus) stop(ctx context.Context, name string) error {
 		return fmt.Errorf("stop unit %s: %w", name, err)
 	}
 	return awaitJob(ctx, done, "stop unit "+name)
+}
+
+func (b *bus) reload(ctx context.Context) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	if err := conn.ReloadContext(ctx); err != nil {
+		return fmt.Errorf("reload systemd: %w", err)
+	}
+	return nil
 }
 
 func awaitJob(ctx context.Context, done <-chan string, doing string) error {

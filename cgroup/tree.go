@@ -30,6 +30,7 @@ type Tree struct {
 	root      string
 	settings  Settings
 	units     units
+	unitDirs  []string
 	pageSizes []int64
 
 	parentsMu    sync.Mutex // held while the cgroups above the pods' are created
@@ -55,7 +56,7 @@ type podState struct {
 // root in the cgroupfs driver's notation. It touches nothing.
 func NewTree(facts Facts, driver Driver, root string, settings Settings) *Tree {
 	return &Tree{
-		facts: facts, driver: driver, root: root, settings: settings, units: &bus{},
+		facts: facts, driver: driver, root: root, settings: settings, units: &bus{}, unitDirs: unitDirs,
 		pageSizes: slices.Sorted(maps.Keys(hugepage.Reserved(hugepage.Dir))), pods: map[pod.UID]podState{},
 	}
 }

@@ -92,3 +92,13 @@ func unit(t *testing.T, name string) string {
 	}
 	return string(text)
 }
+
+// The drop-ins of the default root are podd's own, as it would write them for another one.
+func TestSlicesAreLeftToPoddWhenTheMachineShutsDown(t *testing.T) {
+	for _, dir := range []string{"podd.slice.d", "podd-.slice.d"} {
+		text, err := os.ReadFile(filepath.Join("units", dir, "50-podd-shutdown.conf"))
+		if err != nil || !strings.Contains(string(text), "\n[Unit]\nDefaultDependencies=no\n") {
+			t.Errorf("%s: got %q, %v", dir, text, err)
+		}
+	}
+}

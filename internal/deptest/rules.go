@@ -189,7 +189,7 @@ var arrows = map[string]map[string]string{
 	"volumes/usage":                {"internal/slots": "bounds the measurements", "podfs": "where logs and hosts files are"},
 	"cni":                          {"internal/atomicfile": "the network's configuration", "internal/wipe": "deletes its leases", "cni/cnitest": "its own fake, for its tests"},
 	"cni/cnitest":                  {},
-	"cgroup":                       {"internal/hugepage": "their limits"},
+	"cgroup":                       {"internal/hugepage": "their limits", "internal/atomicfile": "drop-ins of slices"},
 	"stats":                        {"stats/kernel": "what it reads", "cgroup": "lists cgroups for its benchmark", "internal/child": "processes in them"},
 	"stats/kernel":                 {"internal/filewatch": "settings that were written", "internal/child": "processes in the cgroups of its tests"},
 	"eviction":                     {"eviction/threshold": "what is short, and how much of it is to be kept", "internal/bytesize": "sizes for people", "stats/kernel": "the memory that the node has left", "cgroup": "finds cgroups for its tests", "podfs": "directories for its tests", "volumes/usage": "file systems for its tests"},

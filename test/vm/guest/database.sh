@@ -28,7 +28,7 @@ pglog() { cat "$(ls -d /var/log/pods/default_postgres-podd-vm_*/postgres/*.log |
 intact() {
 	within 300 pgready || { podd ps postgres; podd logs postgres | tail -n 5; return 1; }
 	pglog 2 | tail -n 1 | grep -q 'database system is shut down' || { echo "it was not shut down: $(pglog 2 | tail -n 3)"; return 1; }
-	pglog 1 | grep -q 'database system was shut down at' || { pglog 1; return 1; }
+	pglog 1 | grep -q 'database system was shut down at' || { ls -l /var/log/pods/default_postgres-podd-vm_*/postgres/; pglog 2 | tail -n 6; pglog 1 | head -n 8 | tail -n 4; journalctl --no-pager -q -b -1 -n 14 -u podd.service -o short-precise | cut -c1-200; return 1; }
 	! pglog 1 | grep -E 'not properly shut down|redo starts|automatic recovery' || return 1
 	last=$(tail -n 1 /srv/committed)
 	[ "$(psql 'SELECT count(*) = max(n), max(n) >= '"$last"' FROM t')" = "t|t" ] || { echo "committed $last; it has $(psql 'SELECT count(*), max(n) FROM t')"; return 1; }
@@ -46,6 +46,7 @@ boot_database() {
 	systemctl reboot
 }
 boot_database_rebooted() {
+	verbose=40
 	must nothing-is-lost-by-reboot intact
 	check it-is-written-to-before-ctrl-alt-del write
 	next database_interrupted

@@ -29,7 +29,7 @@ check() {
 		echo "ok $1 $((up - began))s $(echo "$said" | tail -n 1)"
 	else
 		uptime
-		echo "not ok $1 $((up - began))s $(echo "$said" | tail -n 12 | tr '\n\r' '; ')"
+		echo "not ok $1 $((up - began))s $(echo "$said" | tail -n ${verbose:-12} | tr '\n\r' '; ')"
 		failed "$1"
 		return 1
 	fi
