@@ -64,7 +64,7 @@ type fakeLogind struct {
 	props *prop.Properties
 
 	mu    sync.Mutex
-	locks []*os.File // logind's ends of the inhibitors
+	locks []*os.File // logind's copies of the inhibitors
 	asked []string
 	by    string // who asked last
 }
@@ -74,15 +74,15 @@ type inhibitor struct{ l *fakeLogind }
 
 func (i inhibitor) Inhibit(from dbus.Sender, what, who, why, mode string) (dbus.UnixFD, *dbus.Error) {
 	l := i.l
-	r, w, err := os.Pipe()
+	lock, err := os.CreateTemp("", "inhibitor")
 	if err != nil {
 		return 0, dbus.MakeFailedError(err)
 	}
+	_ = os.Remove(lock.Name())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.locks, l.asked, l.by = append(l.locks, r), append(l.asked, strings.Join([]string{what, who, mode}, " ")), string(from)
-	time.AfterFunc(time.Second, func() { _ = w.Close() }) // it is podd's, once the answer is sent
-	return dbus.UnixFD(w.Fd()), nil
+	l.locks, l.asked, l.by = append(l.locks, lock), append(l.asked, strings.Join([]string{what, who, mode}, " ")), string(from)
+	return dbus.UnixFD(lock.Fd()), nil
 }
 
 func newLogind(t *testing.T, delay time.Duration) *fakeLogind {
@@ -105,13 +105,24 @@ func newLogind(t *testing.T, delay time.Duration) *fakeLogind {
 	return l
 }
 
-// inhibitors is how many were taken, and how many of these are held.
+// inhibitors is how many were taken, and how many of these podd holds: both sides are this process,
+// and logind keeps its own copy.
 func (l *fakeLogind) inhibitors() (taken, held int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lock := range l.locks {
-		_ = lock.SetReadDeadline(time.Now().Add(time.Millisecond))
-		if _, err := lock.Read(make([]byte, 1)); os.IsTimeout(err) {
+		own, err := lock.Stat()
+		if err != nil {
+			continue
+		}
+		copies := 0
+		entries, _ := os.ReadDir("/proc/self/fd")
+		for _, e := range entries {
+			if other, err := os.Stat("/proc/self/fd/" + e.Name()); err == nil && os.SameFile(own, other) {
+				copies++
+			}
+		}
+		if copies > 1 {
 			held++
 		}
 	}
@@ -145,8 +156,7 @@ func TestLogindDelaysTheShutdownUntilPodsHaveEnded(t *testing.T) {
 	go func() { ended <- w.Run(ctx) }()
 	held := func() bool { taken, held := l.inhibitors(); return taken == 1 && held == 1 }
 	eventually(t, "an inhibitor is held", held)
-	time.Sleep(1500 * time.Millisecond) // only podd has it now
-	if !held() || l.asked[0] != "shutdown podd delay" {
+	if l.asked[0] != "shutdown podd delay" {
 		t.Fatalf("asked for %q", l.asked)
 	}
 
