@@ -182,7 +182,7 @@ func TestLogindDelaysTheShutdownUntilPodsHaveEnded(t *testing.T) {
 	l.says(t, l.conn, false)
 	l.says(t, l.conn, false) // once more: each inhibitor but the last is released
 	eventually(t, "another inhibitor is held", func() bool { taken, held := l.inhibitors(); return taken == 3 && held == 1 })
-	if w.ShuttingDown() != nil || a.held {
+	if w.ShuttingDown() != nil || a.holds() {
 		t.Error("pods do not start after a shutdown that was called off")
 	}
 

@@ -65,12 +65,16 @@ func prepareOn(t *testing.T, node *testnode.Node, b testnode.Bundle) *env {
 	if e.podd, err = testnode.NewPodd(node.Place, b, dir); err != nil {
 		t.Fatal(err)
 	}
+	// The root directory is that of earlier tests, too: their events are not this test's.
+	if err := os.Remove(filepath.Join(node.Root(), "events.jsonl")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 	if e.marks, err = testnode.NewMarks(e.out); err != nil {
 		t.Fatal(err)
 	}
 	root, state := node.Root(), node.State()
 	e.paths = []string{
-		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "accepted"), filepath.Join(root, "starts"), filepath.Join(state, "probes"),
+		filepath.Join(root, "pods"), filepath.Join(root, "ended"), filepath.Join(root, "accepted"), filepath.Join(root, "starts"), filepath.Join(root, "interrupted"), filepath.Join(state, "probes"),
 	}
 	if e.before, err = e.scope().Take(t.Context()); err != nil {
 		t.Fatal(err)
