@@ -21,7 +21,7 @@ package: ## .deb, .rpm and tarball for amd64 and arm64, with sums, into build/pa
 	@echo "packages are in build/packages$(if $(KEY),, (the sums are not signed: KEY=FILE names a private OpenPGP key))"
 
 .PHONY: package-lint
-package-lint: ## lintian and rpmlint of build/packages
+package-lint: ## check build/packages with lintian and rpm
 	@$(call need,package-lint); need_deb lintian lintian rpm rpm
 	@for f in build/packages/*.deb; do echo "--- $$f"; lintian --allow-root --fail-on error,warning "$$f" || exit 1; done
 	@for f in build/packages/*.rpm; do echo "--- $$f"; rpm -qp --scripts --requires "$$f" >/dev/null && rpm -K --nosignature "$$f" || exit 1; done

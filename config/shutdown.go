@@ -7,6 +7,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"podd/internal/features"
+	"podd/internal/pod"
 )
 
 // Shutdown says how long pods have to end when the machine goes down.
@@ -23,10 +24,6 @@ type ShutdownPeriod struct {
 	Priority int32
 	Length   time.Duration
 }
-
-// systemCritical is the lowest priority of shutdownGracePeriodCriticalPods
-// (scheduling.SystemCriticalPriority).
-const systemCritical = 2_000_000_000
 
 // The fields that say how long pods have.
 const (
@@ -45,7 +42,7 @@ func (c *checker) shutdown(kc *kubeletv1beta1.KubeletConfiguration) {
 		}
 	}
 	if critical > all {
-		c.fail(criticalField, "%s is more than shutdownGracePeriod (%s), of which it is a part: give less", critical, all)
+		c.fail(criticalField, "%s is more than shutdownGracePeriod (%s), which includes it: give less", critical, all)
 	}
 	set, _ := features.New(kc.FeatureGates) // c.gates reports what is wrong
 	if !set.Enabled(features.GracefulNodeShutdown) && (all > 0 || critical > 0) {
@@ -79,6 +76,6 @@ func (c *Config) fillShutdown(kc *kubeletv1beta1.KubeletConfiguration) {
 		c.Shutdown.Periods = append(c.Shutdown.Periods, ShutdownPeriod{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
 	}
 	if all, critical := kc.ShutdownGracePeriod.Duration, kc.ShutdownGracePeriodCriticalPods.Duration; all > 0 {
-		c.Shutdown.Periods = []ShutdownPeriod{{0, all - critical}, {systemCritical, critical}}
+		c.Shutdown.Periods = []ShutdownPeriod{{0, all - critical}, {pod.SystemCriticalPriority, critical}}
 	}
 }

@@ -70,7 +70,7 @@ func rank(pods []*v1.Pod, s threshold.Signal, separateImages bool, used Usage) {
 				return n
 			}
 		}
-		if n := cmp.Compare(priority(a), priority(b)); n != 0 {
+		if n := cmp.Compare(pod.Priority(a), pod.Priority(b)); n != 0 {
 			return n
 		}
 		if !known {
@@ -89,13 +89,6 @@ func firstTrue(a, b bool) int {
 		return -1
 	}
 	return 1
-}
-
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
 }
 
 // request returns what a pod requests of a resource; its overhead counts where it requests

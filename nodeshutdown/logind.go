@@ -120,7 +120,7 @@ func (m *Manager) watchLogind(ctx context.Context) error {
 	}
 }
 
-// catchUp begins or calls off a shutdown of which podd has missed the signal.
+// catchUp begins or calls off a shutdown whose signal podd has missed.
 func (m *Manager) catchUp(bus *dbus.Conn) error {
 	v, err := bus.Object(logind, logindPath).GetProperty(logindInterface + ".PreparingForShutdown")
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +77,7 @@ type Manager struct {
 	final   bool      // systemd is stopping podd with the machine: nothing calls that off
 }
 
-// shutdown is one that is in progress, or over without that the machine has gone down.
+// shutdown is in progress, or has ended all pods while the machine is still up.
 type shutdown struct {
 	done   chan struct{} // closed when all pods have ended, or have had their time
 	cancel context.CancelFunc
@@ -229,7 +230,7 @@ func (m *Manager) endRange(ctx context.Context, periods []Period, index int, len
 				m.config.Agent.ShutDown(p.UID, length)
 			}
 		}
-		if !slices.ContainsFunc(keys(asked), func(uid types.UID) bool { return !m.config.Agent.Released(uid) }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(asked)), func(uid types.UID) bool { return !m.config.Agent.Released(uid) }) {
 			return
 		}
 		if !time.Now().Before(deadline) {
@@ -237,13 +238,6 @@ func (m *Manager) endRange(ctx context.Context, periods []Period, index int, len
 		}
 		wake.Until(ctx, changes, deadline)
 	}
-}
-
-func keys(of map[types.UID]bool) (all []types.UID) {
-	for uid := range of {
-		all = append(all, uid)
-	}
-	return all
 }
 
 // maxNamed is how many pods a line of the log names.

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podd/internal/pod"
 	"podd/internal/wake"
 )
 
@@ -142,7 +143,7 @@ func newWorld(t *testing.T, a *fakeAgent, periods []Period) *world {
 
 func TestPodsEndInTheOrderOfTheirPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAgent(aPod("critical", systemCritical+1000, 30), aPod("slow", 0, 60), aPod("quick", 10, 30), aPod("low", -5, 30))
+		a := newAgent(aPod("critical", pod.SystemCriticalPriority+1000, 30), aPod("slow", 0, 60), aPod("quick", 10, 30), aPod("low", -5, 30))
 		a.takes = map[types.UID]time.Duration{"slow": 20 * time.Second, "quick": time.Second, "low": 2 * time.Second, "critical": 3 * time.Second}
 		w := newWorld(t, a, nil)
 		begun := time.Now()
@@ -165,9 +166,9 @@ func TestPodsEndInTheOrderOfTheirPriorities(t *testing.T) {
 
 func TestAPodThatDoesNotEndHoldsUpNoShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAgent(aPod("stuck", 0, 600), aPod("critical", systemCritical, 30))
+		a := newAgent(aPod("stuck", 0, 600), aPod("critical", pod.SystemCriticalPriority, 30))
 		a.takes["stuck"] = -1
-		w := newWorld(t, a, []Period{{systemCritical, 10 * time.Second}, {0, 20 * time.Second}})
+		w := newWorld(t, a, []Period{{pod.SystemCriticalPriority, 10 * time.Second}, {0, 20 * time.Second}})
 		begun := time.Now()
 		w.OnStop(t.Context())
 		if got, want := a.happened(), []string{"0 stuck within 20s", "25 critical within 10s", "25 critical gone"}; !slices.Equal(got, want) {
@@ -182,7 +183,7 @@ func TestAPodThatDoesNotEndHoldsUpNoShutdown(t *testing.T) {
 	})
 }
 
-// A stop of podd alone ends no pod; nor does one of which nobody can say more.
+// A stop of podd alone ends no pod. Nor does a stop if systemd does not answer.
 func TestAStopOfPoddAloneEndsNoPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -230,9 +231,9 @@ func TestAShutdownWaitsUntilPodsAreKnown(t *testing.T) {
 
 func TestAShutdownThatIsCalledOffLetsPodsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAgent(aPod("web", 0, 30), aPod("critical", systemCritical, 30))
+		a := newAgent(aPod("web", 0, 30), aPod("critical", pod.SystemCriticalPriority, 30))
 		a.takes["web"] = 20 * time.Second
-		w := newWorld(t, a, []Period{{0, 30 * time.Second}, {systemCritical, 10 * time.Second}})
+		w := newWorld(t, a, []Period{{0, 30 * time.Second}, {pod.SystemCriticalPriority, 10 * time.Second}})
 		done := w.begin().done
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -345,7 +346,7 @@ func TestDefaultPeriods(t *testing.T) {
 	} {
 		pods := []*v1.Pod{aPod("a", 0, 1), aPod("b", 5, c.longest)}
 		if c.critical > 0 {
-			pods = append(pods, aPod("c", systemCritical, c.critical))
+			pods = append(pods, aPod("c", pod.SystemCriticalPriority, c.critical))
 		}
 		if got := DefaultPeriods(pods); got[0].Length != c.want[0] || got[1].Length != c.want[1] || total(got) > maxDefault {
 			t.Errorf("%d s and %d s: got %v, want %v", c.longest, c.critical, got, c.want)

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"podd/agent/plan"
+	"podd/internal/pod"
 )
 
 // Period is how long the pods of a range of priorities have to end. The ranges end one after the
@@ -18,10 +19,6 @@ type Period struct {
 	Length   time.Duration
 }
 
-// systemCritical is the lowest priority of the system's own pods
-// (scheduling.SystemCriticalPriority).
-const systemCritical = 2_000_000_000
-
 // maxDefault bounds the sum of the periods that DefaultPeriods returns.
 const maxDefault = 5 * time.Minute
 
@@ -32,21 +29,14 @@ const maxDefault = 5 * time.Minute
 func DefaultPeriods(pods []*v1.Pod) []Period {
 	var longest, critical time.Duration
 	for _, p := range pods {
-		if priority(p) >= systemCritical {
+		if pod.IsSystem(p) {
 			critical = max(critical, plan.GracePeriod(p))
 		} else {
 			longest = max(longest, plan.GracePeriod(p))
 		}
 	}
 	critical = min(critical, max(maxDefault/2, maxDefault-longest))
-	return []Period{{0, min(longest, maxDefault-critical)}, {systemCritical, critical}}
-}
-
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
+	return []Period{{0, min(longest, maxDefault-critical)}, {pod.SystemCriticalPriority, critical}}
 }
 
 // total is how long a shutdown may take.
@@ -57,13 +47,13 @@ func total(periods []Period) (sum time.Duration) {
 	return sum
 }
 
-// pods returns those pods that have the period of that index; periods are in the order of
+// podsOf returns the pods in the range of that index. The periods are in the order of
 // priorities.
 func podsOf(periods []Period, index int, all []*v1.Pod) (found []*v1.Pod) {
 	for _, p := range all {
 		of := 0
 		for i, period := range periods {
-			if priority(p) >= period.Priority {
+			if pod.Priority(p) >= period.Priority {
 				of = i
 			}
 		}

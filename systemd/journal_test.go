@@ -103,7 +103,7 @@ func TestTheJournalHasFieldsOfWhatALineIsAbout(t *testing.T) {
 	log.Debug("nothing")
 	log.Info("next")
 	if got := j.next(); !strings.Contains(got[0], "next") {
-		t.Errorf("got %q, whose level is not logged", got)
+		t.Errorf("got %q: its level is not logged", got)
 	}
 }
 

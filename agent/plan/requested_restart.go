@@ -7,21 +7,21 @@ import (
 	"podd/internal/pod"
 )
 
-// RestartRequested returns the memory of a pod whose containers are all to be restarted, at once
-// and in order, as for a change of an object. A pod that has completed stays so.
+// RestartRequested returns the memory after somebody requested a restart of all containers. They
+// restart at once and in order, as after a change of an object. A pod that has completed stays so.
 func (m Memory) RestartRequested(now time.Time) Memory {
 	m.ObjectChange = &ObjectChange{Requested: true, First: now, Last: now}
 	return m
 }
 
-// ContainerRestartRequested returns the memory of a pod of which this container is to be restarted,
-// at once and whatever its restart policy is. A container that has ended meanwhile is not.
+// ContainerRestartRequested returns the memory after somebody requested a restart of one container.
+// It restarts at once, whatever its restart policy is, unless it has ended meanwhile.
 func (m Memory) ContainerRestartRequested(c *pod.Container) Memory {
 	m.RequestedRestarts = with(m.RequestedRestarts, c.Name, c.ID)
 	return m
 }
 
-// restartRequested stops the containers of which a restart was requested.
+// restartRequested stops the containers that are to be restarted on request.
 func (s *Step) restartRequested(in *Input) {
 	for name, id := range s.Memory.RequestedRestarts {
 		c := in.Observed.LatestContainer(name)

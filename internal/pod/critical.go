@@ -2,8 +2,9 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// criticalPriority is the lowest priority of the system's own classes.
-const criticalPriority = 2_000_000_000
+// SystemCriticalPriority is the lowest priority of the system's own classes
+// (scheduling.SystemCriticalPriority).
+const SystemCriticalPriority = 2_000_000_000
 
 // IsStatic says that the pod comes from the node itself, not from an apiserver.
 func IsStatic(p *v1.Pod) bool {
@@ -12,7 +13,15 @@ func IsStatic(p *v1.Pod) bool {
 }
 
 // IsSystem says that the pod has one of the system's own priorities.
-func IsSystem(p *v1.Pod) bool { return p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority }
+func IsSystem(p *v1.Pod) bool { return Priority(p) >= SystemCriticalPriority }
+
+// Priority returns the pod's priority; 0 if it has none.
+func Priority(p *v1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
 
 // IsCritical is the kubelet's IsCriticalPod: pods from the node itself, their mirror
 // pods in an apiserver, and the system's own priorities.
